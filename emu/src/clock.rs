@@ -1,7 +1,7 @@
 //! The one clock: retired instructions, and the virtual nanoseconds that follow from them.
 //!
 //! One instruction is 1 ns. HLT skips to the next event: what it skips is virtual time but not instructions. Invariant:
-//! only the run loop and the block hook advance it, and never by host time.
+//! only the run loop, the block hook and a handler's request advance it, and never by host time.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Clock {
     /// Retired instructions; blocks are counted as they begin and corrected when they do not complete.
     pub icount: u64,
-    /// Virtual ns that HLT skipped.
+    /// Virtual ns that HLT skipped, or that a handler let pass.
     pub skipped: u64,
     /// Instruction count at which the next event is due, or the run ends or may pause.
     pub deadline: u64,

@@ -21,7 +21,7 @@ mod model;
 mod sites;
 mod sources;
 
-pub use d::{DClause, DDrops, DFault, DLimits, DSetup, DVariable};
+pub use d::{DClause, DDrops, DFault, DSetup, DVariable};
 pub use hit::{
     CoreFile, DumpTaker, HandlerState, HandlerTrace, Interposer, InterposerConfig, NotedHit, Output,
     PointView, ProbeNames, ProgramView, SavedInterposer, StoredInterposer, StoredInterposerError,

@@ -58,6 +58,8 @@ pub mod d {
     pub const BELOW: u64 = 0x10b;
     /// Number of `d_aggregate_fixed`.
     pub const AGGREGATE_FIXED: u64 = 0x10c;
+    /// Number of `d_change`.
+    pub const CHANGE: u64 = 0x10d;
     /// First address of the constants of a D program, in a part of the address space that no guest has.
     pub const CONSTANTS: u64 = 0x00d7_0100_0000_0000;
     /// First address of its variables that have an address.
@@ -126,6 +128,8 @@ pub mod d {
             Normalize = "normalize", Denormalize = "denormalize", Exit = "exit", Speculate = "speculate",
             Commit = "commit", Discard = "discard", Compare = "strcmp", Stack = "stack", UserStack = "ustack",
             Null = "NULL", Bounds = "<bounds>", DPath = "d_path", Psargs = "__psargs",
+            Copyout = "copyout", Copyoutstr = "copyoutstr", Chill = "chill", Breakpoint = "breakpoint",
+            Panic = "panic",
         }
     }
 
@@ -153,6 +157,14 @@ pub mod d {
         #[must_use]
         pub const fn argument(self) -> Option<u64> {
             if (self as u16) <= Self::Arg9 as u16 { Some(self.number()) } else { None }
+        }
+    }
+
+    impl Function {
+        /// Whether it changes the guest, its time, or the course of the run; `d_change` calls it then.
+        #[must_use]
+        pub const fn changes(self) -> bool {
+            matches!(self, Self::Copyout | Self::Copyoutstr | Self::Chill | Self::Breakpoint | Self::Panic)
         }
     }
 
@@ -299,6 +311,13 @@ pub const SERVICES: &[Service] = &[
         stack: "value weight place --",
         does: "adds a value to an aggregation whose keys at this place are the same at each hit of a probe",
         observes: true,
+    },
+    Service {
+        number: d::CHANGE,
+        name: "d_change",
+        stack: "arguments.. number -- value",
+        does: "calls a destructive action of D: it writes the guest's memory, lets time pass, or ends the run",
+        observes: false,
     },
 ];
 

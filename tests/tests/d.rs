@@ -174,7 +174,8 @@ fn errors_have_the_tags_of_dtrace() {
         ("BEGIN { printf(\"%d\"); }", "D_PRINTF_ARG_PROTO"),
         ("BEGIN { @ = f(); }", "D_FUNC_UNDEF"),
         ("BEGIN { trace(`jiffies); }", "D_IDENT_UNDEF"),
-        ("BEGIN { panic(); }", "D_UNSUPPORTED"),
+        ("BEGIN { raise(9); }", "D_UNSUPPORTED"),
+        ("BEGIN { speculate(1); chill(1); }", "D_ACT_SPEC"),
         ("BEGIN { trace(curpsinfo); }", "D_UNSUPPORTED"),
     ] {
         let error = refused(program);

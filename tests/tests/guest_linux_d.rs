@@ -224,7 +224,8 @@ fn guest_linux_probes_without_a_handler_show_typed_arguments() {
         " {flags=CLONE_VM|CLONE_FS|CLONE_UNTRACED, pidfd=NULL, ",
         "probe=fbt:vmlinux:kernel_clone:return kernel_clone() = 1\n",
         " {pid=1, comm=\"swapper/0\", ..})\n",
-        "probe=proc:vmlinux:wake_up_new_task:create create(arg0=0x",
+        "probe=proc:vmlinux:wake_up_new_task:create create(process=0x",
+        " {pr_pid=1, pr_fname=\"swapper/0\", ..})\n",
         " {name=\"/init\", ..}, op=0x",
         "probe=fbt:vmlinux:schedule:return schedule() returns\n",
     ] {

@@ -9,6 +9,7 @@ mod cli;
 #[path = "../../emu/tests/common/mod.rs"]
 mod common;
 mod d;
+mod d_actions;
 mod d_runs;
 mod defects;
 mod demo;

@@ -361,6 +361,12 @@ impl Channels {
         seq
     }
 
+    /// Whether a record with this much name and data fits a sub-buffer; one that does not is lost.
+    #[must_use]
+    pub fn holds(&self, name: usize, data: usize) -> bool {
+        self.cpus.iter().all(|channel| Channel::record_size(name, data) <= channel.size)
+    }
+
     /// The sequence number of the record that is committed next.
     #[must_use]
     pub const fn next_seq(&self) -> u64 {

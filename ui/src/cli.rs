@@ -374,6 +374,9 @@ pub struct RunArgs {
     /// Use the terminal as the guest's console; Ctrl-A h shows the keys (docs/interactive.md)
     #[arg(short, long, conflicts_with_all = ["console", "com2", "log_to"], help_heading = "Course of the run")]
     pub interactive: bool,
+    /// Show hits as a tree of calls: entries and returns indented, and how long each call took in virtual time
+    #[arg(short = 'F', long, help_heading = "Output")]
+    pub flow: bool,
     /// End the run after N hits, with exit code 0; other probes of the same instruction still run
     #[arg(long, value_name = "N", value_parser = numbers::positive, help_heading = "Course of the run")]
     pub stop_after: Option<u64>,
@@ -413,6 +416,13 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
+    /// Says to D programs what other options say about them: `-F` is `-x flowindent` there.
+    pub fn settle(&mut self) {
+        if self.flow && self.probes.has_d() {
+            self.probes.d_options.push("flowindent".to_owned());
+        }
+    }
+
     /// Whether there may be probes: a snapshot may hold some.
     pub fn is_probed(&self) -> bool {
         self.brings_probes() || self.restore.is_some()

@@ -73,7 +73,10 @@ fn arguments(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(arguments(std::env::args_os()));
+    let mut cli = Cli::parse_from(arguments(std::env::args_os()));
+    if let Command::Run(args) | Command::Record(args) = &mut cli.command {
+        args.settle();
+    }
     let talk = Talk::new(cli.color, cli.quiet);
     let mut out = BufWriter::new(std::io::stdout().lock());
     let result = match &cli.command {

@@ -55,6 +55,7 @@ pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
         (!args.probes.group.is_empty(), "--group"),
         (!args.probes.kind.is_empty(), "--type"),
         (args.probes.header.is_some(), "--header"),
+        (args.flow, "--flow"),
         (args.output.symbols, "--symbols"),
         (args.output.templates.is_some(), "--templates"),
         (args.probes.channel.is_some(), "--channel"),
@@ -74,6 +75,13 @@ pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
         });
     }
     dtrace_header(args.output.format, &args.probes)?;
+    let bare = args.probes.has_rpn() || args.script.is_some() || args.restore.is_some();
+    if args.flow && args.output.format != RecordFormat::Text && bare {
+        return Err(refused("--flow", "on records that are not text; leave -f out"));
+    }
+    if args.flow && (args.output.symbols || args.output.templates.is_some()) {
+        return Err(refused("--flow", "with --symbols and --templates, which have lines of their own"));
+    }
     let empty =
         |names: &[String]| !names.is_empty() && names.iter().all(|name| name.is_empty() || name == "=");
     if let Some(option) =

@@ -36,6 +36,8 @@ pub struct Form {
     pub symbols: bool,
     /// Templates for their data.
     pub templates: Option<Formatter>,
+    /// Text records as a tree of calls.
+    pub flow: bool,
 }
 
 impl Form {
@@ -60,7 +62,7 @@ impl Form {
             return refused("--symbols", "text");
         }
         let templates = templates.map(Formatter::initialise).transpose()?;
-        Ok(Self { format, items, symbols, templates })
+        Ok(Self { format, items, symbols, templates, flow: false })
     }
 
     /// Its name.
@@ -76,6 +78,7 @@ impl Form {
             RecordFormat::Text if self.symbols => {
                 Box::new(text(out, self.templates).with_symbols(SYMBOL_WIDTH))
             }
+            RecordFormat::Text if self.flow => Box::new(text(out, self.templates).with_flow()),
             RecordFormat::Text => Box::new(text(out, self.templates)),
             RecordFormat::Dtrace => Box::new(DtraceSink::new(out)),
             RecordFormat::Raw => Box::new(RawSink::new(out, self.items)),
@@ -381,6 +384,8 @@ pub struct Wants {
     pub by_hand: bool,
     /// Lines of standard input ask for answers.
     pub asked: bool,
+    /// Records are shown as a tree of calls.
+    pub flow: bool,
 }
 
 /// Chooses destinations by the options. Standard output carries either records or the console, never both, except for
@@ -392,11 +397,11 @@ pub struct Wants {
 pub fn choose<'a>(
     args: &OutputArgs,
     (items, core_dir): (HeaderItems, Option<&Path>),
-    Wants { probed, by_hand, asked }: Wants,
+    Wants { probed, by_hand, asked, flow }: Wants,
     out: &'a mut dyn Write,
     talk: Talk,
 ) -> Result<Outputs<'a>, Failure> {
-    let form = Form::new(args.format, items, args.symbols, args.templates.as_deref())?;
+    let form = Form { flow, ..Form::new(args.format, items, args.symbols, args.templates.as_deref())? };
     let to = log_to(args)?;
     no_terminal(args.format, to == "stdout")?;
     let mut out = Some(out);

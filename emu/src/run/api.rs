@@ -53,6 +53,13 @@ impl Core {
         self.cpu.hot.clock.now()
     }
 
+    /// Lets virtual time pass without an instruction, as if the processor had been busy elsewhere. What becomes due in
+    /// the meantime is due at the next boundary, where the engine stops.
+    pub fn pass_time(&mut self, ns: u64) {
+        self.cpu.hot.clock.skipped = self.cpu.hot.clock.skipped.saturating_add(ns);
+        self.stop_at_boundary();
+    }
+
     /// Time stamp counter: virtual ns plus what the guest has written to it.
     #[inline]
     pub fn tsc(&self) -> u64 {

@@ -6,6 +6,7 @@
 //! from a hash.
 
 mod aggregations;
+mod changes;
 mod dynamics;
 mod fixed;
 mod functions;
@@ -27,27 +28,8 @@ use std::ffi::CStr;
 use std::sync::Arc;
 use trapline_rpn::services::d::{Builtin, fault};
 use trapline_rpn::{Argument, CallkError};
-use trapline_trace::d::{ConsumerOptions, Snapshot, Tables, Writer};
+use trapline_trace::d::{ConsumerOptions, Limits, Snapshot, Tables, Writer};
 pub use variables::DVariable;
-
-/// The limits of a program: options of dtrace(1), in bytes unless stated otherwise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DLimits {
-    /// `strsize`: the longest string.
-    pub strsize: usize,
-    /// `scratchsize`: what `alloca()` may give in a clause.
-    pub scratchsize: usize,
-    /// `dynvarsize`: associative arrays and thread-local variables.
-    pub dynvarsize: usize,
-    /// `aggsize`: aggregations.
-    pub aggsize: usize,
-    /// `specsize`: a speculation.
-    pub specsize: usize,
-    /// `nspec`: how many speculations there are.
-    pub nspec: usize,
-    /// `bufsize`: the record of a clause.
-    pub bufsize: usize,
-}
 
 /// The immutable part of a D program beside its clauses.
 #[derive(Debug, Clone, Default)]
@@ -55,9 +37,11 @@ pub struct DSetup {
     /// What running it and showing its data need.
     pub tables: Arc<Tables>,
     /// Its limits.
-    pub limits: DLimits,
+    pub limits: Limits,
     /// How its data are shown.
     pub output: ConsumerOptions,
+    /// Whether a clause may call `panic()`.
+    pub panics: bool,
     /// `droptags`: sentences about drops have tags.
     pub drop_tags: bool,
     /// The text of each clause, by the number of the clause.
@@ -149,6 +133,14 @@ pub(crate) trait World {
     fn path(&mut self, path: u64) -> Option<Vec<u8>>;
     /// Whether the memory of programs is that of a task now.
     fn is_in_memory(&mut self, task: u64) -> bool;
+    /// Writes memory of the current process, as it could itself; the error is the first address that it cannot write.
+    fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), u64>;
+    /// Virtual time, ns.
+    fn now(&self) -> u64;
+    /// Lets virtual time pass.
+    fn pass_time(&mut self, ns: u64);
+    /// Ends the run; as a crash, with a dump, if the machine panics.
+    fn end(&mut self, panics: bool);
     /// A key that is different for each thread.
     fn thread(&mut self) -> u64;
     /// The number of the probe point.
@@ -202,6 +194,8 @@ pub(crate) struct Runtime {
     /// The records that a `commit()` of this clause has released.
     committed: Vec<(u32, Vec<u8>)>,
     strtok: (Vec<u8>, usize),
+    /// Since when `chill()` is counted, and the nanoseconds since then.
+    chilled: (u64, u64),
     random: u64,
     fault: Option<DFault>,
     drops: DDrops,
@@ -245,6 +239,7 @@ impl Runtime {
             record: Writer::default(),
             committed: Vec::new(),
             strtok: (Vec::new(), 0),
+            chilled: (0, 0),
             // The seed is fixed: a run is the same each time.
             random: 0x9e37_79b9_7f4a_7c15,
             fault: None,
@@ -365,6 +360,11 @@ impl Runtime {
     /// The status given to `exit()`.
     pub const fn exit(&self) -> Option<i32> {
         self.hot.exit
+    }
+
+    /// Counts records that did not fit the channel.
+    pub const fn count_drops(&mut self, records: u64) {
+        self.drops.principal += records;
     }
 
     pub const fn drops(&self) -> DDrops {

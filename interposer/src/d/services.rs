@@ -48,6 +48,7 @@ impl Runtime {
             d::COPY => self.copy(stack, world),
             d::ASSIGN => self.assign(stack, world),
             d::CALL => self.call(stack, world),
+            d::CHANGE => self.change(stack, world),
             d::LESS => {
                 let (b, a) = (stack.pop() as i64, stack.pop() as i64);
                 stack.push(u64::from(a < b));

@@ -14,12 +14,16 @@ pub type SymbolNames = Box<dyn Fn(u64) -> Option<(String, u64)> + Send>;
 /// The requests of handlers, and the state that services need.
 #[derive(Default)]
 pub(crate) struct Asked {
-    /// Whether the running handler has set `stop` or `wrote`.
+    /// Whether the running handler has set one of the next four.
     pub any: bool,
     /// The handler requested the end of the run.
     pub stop: bool,
     /// The handler wrote memory.
     pub wrote: bool,
+    /// The handler let time pass.
+    pub passed: bool,
+    /// The end that the handler requested is a crash.
+    pub panics: bool,
     /// Hits after this one leave no record: the channel is frozen.
     pub frozen_after: Option<u64>,
     /// Core files that were not fetched yet.

@@ -5,7 +5,7 @@ use super::host::Guest;
 use crate::d::{DClause, DDrops, DFault, DSetup, DVariable, Reading, World};
 use crate::model::{Definition, Event, InsertError, Place, Point, ProgramId};
 use std::sync::Arc;
-use trapline_emu::Core;
+use trapline_emu::{Access, Core, PAGE};
 use trapline_rpn::services::d::{Builtin, fault};
 use trapline_rpn::{Argument, Host, LinkedProgram, Outcome, Termination, exception};
 use trapline_trace::d::{ERROR_PART, ShowSymbols, Snapshot, Writer};
@@ -106,6 +106,38 @@ impl World for Guest<'_> {
         let Some(profile) = self.profile.as_deref() else { return false };
         let own = profile.page_table(self.core, profile.current_task(self.core));
         own.is_some() && own == profile.page_table(self.core, task)
+    }
+
+    fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), u64> {
+        let end = address.checked_add(bytes.len() as u64).ok_or(address)?;
+        // An address that the guest does not have is not one of its addresses with a wrap.
+        if !bytes.is_empty() && self.core.wrap_linear(end - 1) != end - 1 {
+            return Err(address);
+        }
+        let mut at = address;
+        while at < end {
+            let found = self.core.peek_translate(at, Access::Write, true);
+            if found.is_none_or(|found| !found.writable) {
+                return Err(at);
+            }
+            at = (at / PAGE + 1) * PAGE;
+        }
+        (self.asked.any, self.asked.wrote) = (true, true);
+        self.core.poke(address, bytes)
+    }
+
+    fn now(&self) -> u64 {
+        self.core.virtual_ns()
+    }
+
+    fn pass_time(&mut self, ns: u64) {
+        (self.asked.any, self.asked.passed) = (true, true);
+        self.core.pass_time(ns);
+    }
+
+    fn end(&mut self, panics: bool) {
+        (self.asked.any, self.asked.stop) = (true, true);
+        self.asked.panics |= panics;
     }
 
     fn thread(&mut self) -> u64 {
@@ -216,17 +248,47 @@ impl Interposer {
             self.count_clause(core, index, at.1, outcome);
         } else if outcome.recorded() {
             let records = d.take_records(index);
+            let mut dropped = 0;
             for (probe, data) in &records {
-                self.record_clause(core, (*probe, at.0), data, outcome);
+                dropped += u64::from(!self.record_clause(core, (*probe, at.0), data, outcome));
+            }
+            if dropped > 0
+                && let Some(d) = self.inserted.programs.get_mut(number).and_then(|p| p.d.as_deref_mut())
+            {
+                d.count_drops(dropped);
             }
             if !records.is_empty() {
                 self.count_clause(core, index, at.1, outcome);
             }
         }
         let exit = self.inserted.programs.get(number).and_then(|program| program.d.as_ref()?.exit());
-        if exit.is_some() && self.stops.by.is_none() {
+        let asked = self.changed(core, at.1);
+        if (exit.is_some() || asked) && self.stops.by.is_none() {
             self.stop_here(core, index, at.1);
         }
+    }
+
+    /// Does what destructive actions of a clause ask of the run; whether it ends. `at_site`: a displaced instruction waits.
+    fn changed(&mut self, core: &mut Core, at_site: bool) -> bool {
+        if !std::mem::take(&mut self.runner.asked.any) {
+            return false;
+        }
+        let asked = &mut self.runner.asked;
+        let (stop, panics) = (std::mem::take(&mut asked.stop), std::mem::take(&mut asked.panics));
+        let (wrote, passed) = (std::mem::take(&mut asked.wrote), std::mem::take(&mut asked.passed));
+        if panics {
+            self.take_crash_dump(core);
+            self.stops.panicked = true;
+        }
+        if wrote && at_site {
+            // It may have overwritten the probed instruction: the new bytes are executed.
+            self.sites.displace_anew(core, self.hit.site);
+        }
+        if passed && at_site {
+            // Devices may be due right after the probed instruction.
+            (self.hit.rare, self.hit.passed) = (true, true);
+        }
+        stop
     }
 
     /// Counts a clause that has left a record, where hits with a record are counted, and stops the run if they suffice.

@@ -38,7 +38,7 @@ impl Digests {
     fn write(&mut self, definition: &Definition, to: &mut Hashed) -> fmt::Result {
         let Definition { name, module, id, vars, gvars, probes, tellers: _, d } = definition;
         write!(to, "{name:?} {module:?} {id} {vars} {gvars}")?;
-        if let Some(DSetup { tables, limits, output, drop_tags, clauses: _ }) = d.as_deref() {
+        if let Some(DSetup { tables, limits, output, panics: _, drop_tags, clauses: _ }) = d.as_deref() {
             write!(to, "\n{tables:?} {limits:?} {output:?} {drop_tags}")?;
         }
         let mut handler = None;

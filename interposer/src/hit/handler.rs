@@ -305,7 +305,7 @@ impl Interposer {
     }
 
     /// `exit 2`: the first one takes a dump. On a real machine there is no second one.
-    fn take_crash_dump(&mut self, core: &Core) {
+    pub(super) fn take_crash_dump(&mut self, core: &Core) {
         self.stats.dump_exits += 1;
         let asked = &mut self.runner.asked;
         if let Some(take) = asked.dumps_with.as_ref().filter(|_| self.stats.dump_exits == 1) {

@@ -70,6 +70,9 @@ pub(crate) struct Hit {
     pub expired: Vec<u32>,
     /// Programs whose hit is to stop the run when it is over.
     pub due: Vec<Due>,
+    /// A handler let time pass. No state is saved while a hit has this.
+    #[serde(skip)]
+    pub passed: bool,
     /// Probes that run when the displaced instruction has completed.
     pub awaiting: Vec<Awaiting>,
     /// Records of handlers that ran before the instruction was interrupted.
@@ -80,7 +83,7 @@ impl Hit {
     /// Whether something is to be done as soon as the displaced instruction has completed. Such a hit never runs in line or
     /// from a slot: a run must not end in a slot.
     pub fn has_sequel(&self) -> bool {
-        !(self.expired.is_empty() && self.due.is_empty() && self.awaiting.is_empty())
+        self.passed || !(self.expired.is_empty() && self.due.is_empty() && self.awaiting.is_empty())
     }
 
     /// Ends the hit: resets all its state.

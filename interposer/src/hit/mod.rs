@@ -170,6 +170,7 @@ impl TrapInterposer for Interposer {
         }
         self.hit.awaiting.clear();
         self.hit.due.clear();
+        self.stops.panicked = false;
         let counted = std::mem::take(&mut self.hit.counted);
         self.stops.counted = self.stops.counted.saturating_sub(counted);
         let mut records = std::mem::take(&mut self.hit.held);
@@ -397,6 +398,7 @@ impl Interposer {
     /// Whether the handler of any inserted probe point may write a crash dump.
     pub fn may_write_dumps(&self) -> bool {
         self.inserted.probes.iter().any(|probe| probe.handler.may_write_dump())
+            || self.d_programs().any(|(.., setup)| setup.panics)
     }
 
     /// Name, major, minor and number of runs of a probe, by the identifier that its records carry.

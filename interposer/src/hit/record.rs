@@ -71,17 +71,21 @@ impl Interposer {
         }
     }
 
-    /// Commits the record of a clause of a D program.
+    /// Commits the record of a clause of a D program; false if it does not fit the channel.
     pub(super) fn record_clause(
         &mut self,
         core: &mut Core,
         (index, ip): (u32, u64),
         data: &[u8],
         outcome: &Outcome,
-    ) {
+    ) -> bool {
         let header = self.header(core, index, ip, outcome);
+        if !self.recorder.channels.holds(self.recorder.name.len(), data.len()) {
+            return false;
+        }
         let record = RecordView { header, name: &self.recorder.name, watch: None, data };
         self.recorder.channels.commit(&record);
+        true
     }
 
     /// The header common to all records of this hit.

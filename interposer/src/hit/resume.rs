@@ -21,6 +21,9 @@ impl Interposer {
         if !self.hit.awaiting.is_empty() {
             self.hits_after(core);
         }
+        if self.hit.passed {
+            core.pass_time(0);
+        }
         self.stop_when_due(core);
         for probe in std::mem::take(&mut self.hit.expired) {
             self.disable(core, probe as usize);
@@ -180,6 +183,6 @@ impl Interposer {
     fn must_step(&self) -> bool {
         let site = self.sites.get(self.hit.site);
         let emulated = matches!(site.and_then(|site| site.displaced.as_ref()), Some(Displaced::Emulated(_)));
-        !self.hit.due.is_empty() || !self.hit.expired.is_empty() && !emulated
+        self.hit.passed || !self.hit.due.is_empty() || !self.hit.expired.is_empty() && !emulated
     }
 }

@@ -14,6 +14,9 @@ pub(super) struct Stops {
     pub fired: Vec<ProgramId>,
     /// The program of the handler that has ended the run.
     pub by: Option<ProgramId>,
+    /// Whether that handler wants the guest to have crashed. It is taken where the run ends.
+    #[serde(skip)]
+    pub panicked: bool,
     /// The number of hits with a record after which the run stops.
     pub after: Option<u64>,
     /// The number of such hits so far.
@@ -181,6 +184,11 @@ impl Interposer {
     /// Whether the stop that has just happened is one that a handler asked for.
     pub fn stopped_by_handler(&self) -> bool {
         self.stops.by.is_some()
+    }
+
+    /// Whether the handler that has ended the run wants the guest to have crashed (`panic()` of D), once.
+    pub fn take_panicked(&mut self) -> bool {
+        std::mem::take(&mut self.stops.panicked)
     }
 
     /// The name of the program whose handler has ended the run, once.

@@ -74,6 +74,8 @@ pub struct ArgumentType {
     pub translated: String,
     /// Its name; empty if it has none.
     pub name: String,
+    /// Whether the next argument holds its upper half, because a word of the guest is too short for it.
+    pub pair: bool,
 }
 
 impl ArgumentType {
@@ -84,7 +86,12 @@ impl ArgumentType {
 
     /// One that D translates.
     pub fn translated(native: &str, translated: &str) -> Self {
-        Self { native: native.to_owned(), translated: translated.to_owned(), name: String::new() }
+        Self {
+            native: native.to_owned(),
+            translated: translated.to_owned(),
+            name: String::new(),
+            pair: false,
+        }
     }
 
     /// One with a name.

@@ -52,6 +52,7 @@ fn call(target: &Target, site: &CallSite, module: &Arc<str>) -> Option<Found> {
         name: site.name.as_str().into(),
         module: Arc::clone(module),
         logged: LOGGED,
+        types: Vec::new(),
         site: Site {
             place: Place::LockNop { linear: site.address, paddr: plan.vaddr_to_paddr(site.address)? },
             offset,
@@ -101,6 +102,7 @@ fn module_call(module: &Arc<KernelModule>, site: &CallSite) -> Found {
         name: site.name.as_str().into(),
         module: module.name().into(),
         logged: LOGGED,
+        types: Vec::new(),
         site: Site {
             place: Place::Module { module: Arc::clone(module), offset: site.offset },
             offset: file.symbol_at_offset(site.offset).map_or(0, |at| at.offset),

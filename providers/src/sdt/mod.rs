@@ -34,7 +34,7 @@ use trapline_interposer::Place;
 use trapline_trace::ProbeName;
 
 use crate::name::Description;
-use crate::provider::{Probe, Provider, ProviderError, Site};
+use crate::provider::{ArgumentType, Probe, Provider, ProviderError, Site};
 use crate::target::{Target, basename};
 use unit::Unit;
 
@@ -52,6 +52,8 @@ struct Found {
     site: Site,
     /// Arguments that are logged without a handler.
     logged: u8,
+    /// The types of its arguments, as far as the site's own description tells; empty if it tells none.
+    types: Vec<ArgumentType>,
 }
 
 /// The source of the probes.
@@ -123,17 +125,23 @@ impl Static {
     fn number(&self, found: Vec<Found>) -> Vec<Probe> {
         /// Module, function and name.
         type Key = (Arc<str>, Arc<str>, Arc<str>);
-        let mut named: BTreeMap<Key, (u8, Vec<Site>)> = BTreeMap::new();
-        for Found { function, name, module, site, logged } in found {
-            let (most, sites) = named.entry((module, function, name)).or_default();
+        let mut named: BTreeMap<Key, (u8, Vec<Site>, Vec<ArgumentType>)> = BTreeMap::new();
+        for Found { function, name, module, site, logged, types } in found {
+            let (most, sites, known) = named.entry((module, function, name)).or_default();
+            if sites.is_empty() {
+                *known = types;
+            } else if *known != types {
+                // The sites pass different values.
+                known.clear();
+            }
             *most = if sites.is_empty() { logged } else { logged.min(*most) };
             sites.push(site);
         }
-        let probe = |(id, ((module, function, name), (logged, mut sites)))| {
+        let probe = |(id, ((module, function, name), (logged, mut sites, types)))| {
             tell_once(&mut sites);
             let provider = Arc::clone(&self.name);
             let name = Arc::new(ProbeName { provider, module, function, name });
-            Probe { id, name, sites, logged, processes: None, types: Vec::new() }
+            Probe { id, name, sites, logged, processes: None, types }
         };
         (1..).zip(named).map(probe).collect()
     }

@@ -7,9 +7,9 @@ use trapline_emu::symbols::UserModule;
 use trapline_interposer::Place;
 
 use super::operands::Operands;
-use super::read::{StapNotes, StapProbe};
+use super::read::{Format, StapNotes, StapProbe};
 use super::{Found, dashed};
-use crate::provider::Site;
+use crate::provider::{ArgumentType, Site};
 use crate::target::basename;
 
 /// The sites of a module with their providers, and the refused entries with the reason.
@@ -62,6 +62,7 @@ fn found(module: &Arc<UserModule>, probe: &StapProbe) -> Found {
         name: dashed(&probe.name),
         module: basename(module.name()).into(),
         logged,
+        types: types(probe),
         site: Site {
             place: Place::User { module: Arc::clone(module), offset: probe.offset },
             offset,
@@ -74,6 +75,29 @@ fn found(module: &Arc<UserModule>, probe: &StapProbe) -> Found {
             tail_call: false,
             when: None,
         },
+    }
+}
+
+/// The types of the readable arguments, by the sizes that the note gives them.
+fn types(probe: &StapProbe) -> Vec<ArgumentType> {
+    let readable = probe.arguments.iter().map_while(|argument| argument.as_ref().ok());
+    readable.map(|argument| ArgumentType::native(named(argument.format))).collect()
+}
+
+/// The C type of a size.
+fn named(format: Format) -> &'static str {
+    match (format.bytes, format.signed) {
+        (4, _) if format.float => "float",
+        (8, _) if format.float => "double",
+        _ if format.float => "long double",
+        (1, true) => "int8_t",
+        (1, false) => "uint8_t",
+        (2, true) => "int16_t",
+        (2, false) => "uint16_t",
+        (4, true) => "int32_t",
+        (4, false) => "uint32_t",
+        (_, true) => "int64_t",
+        (_, false) => "uint64_t",
     }
 }
 

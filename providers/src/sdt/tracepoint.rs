@@ -122,6 +122,7 @@ fn at(
         name: point.name.as_str().into(),
         module: Arc::clone(&home.name),
         logged: operands.readable(),
+        types: Vec::new(),
         site: Site {
             place,
             offset: here.map_or(0, |at| at.offset),

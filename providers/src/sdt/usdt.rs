@@ -59,6 +59,7 @@ fn probe(module: &UserModule, call: &CallSite, site: Site) -> Found {
         name: call.name.as_str().into(),
         module: basename(module.name()).into(),
         logged: LOGGED,
+        types: Vec::new(),
         site,
     }
 }

@@ -48,8 +48,8 @@ pub enum When {
     Negative(Value),
 }
 
-/// An argument: its value, its type in the kernel, and the type that D translates it to; empty if it does not.
-pub type Typed = (Value, &'static str, &'static str);
+/// An argument: its value, its type in the kernel, the type that D translates it to, empty if it does not, and its name.
+pub type Typed = (Value, &'static str, &'static str, &'static str);
 
 /// A probe.
 #[derive(Debug)]
@@ -70,18 +70,21 @@ const TASK: &str = "struct task_struct *";
 const BIO: &str = "struct bio *";
 
 const fn lwp(of: Value) -> Typed {
-    (of, TASK, "lwpsinfo_t *")
+    (of, TASK, "lwpsinfo_t *", "lwp")
 }
 
 const fn process(of: Value) -> Typed {
-    (of, TASK, "psinfo_t *")
+    (of, TASK, "psinfo_t *", "process")
 }
 
-const CPU: Typed = (Value::Number(0), "int", "cpuinfo_t *");
+const CPU: Typed = (Value::Number(0), "int", "cpuinfo_t *", "cpu");
 const FIRST: Value = Value::Argument(0);
 const SECOND: Value = Value::Argument(1);
-const BUFFER: &[Typed] =
-    &[(FIRST, BIO, "bufinfo_t *"), (FIRST, BIO, "devinfo_t *"), (FIRST, BIO, "fileinfo_t *")];
+const BUFFER: &[Typed] = &[
+    (FIRST, BIO, "bufinfo_t *", "buffer"),
+    (FIRST, BIO, "devinfo_t *", "device"),
+    (FIRST, BIO, "fileinfo_t *", "file"),
+];
 
 use At::{Entry, Return};
 use Value::{Argument, Current, Error, ExitReason, PointedTo, Returned};
@@ -104,11 +107,23 @@ pub const ROWS: &[Row] = &[
     row("io", "wait-done", &[Return("submit_bio_wait")], When::Always, &[]),
     row("io", "wait-start", &[Entry("submit_bio_wait")], When::Always, BUFFER),
     row("proc", "create", &[Entry("wake_up_new_task")], When::FirstThread(FIRST), &[process(FIRST)]),
-    row("proc", "exec", &[Entry("bprm_execve")], When::Always, &[(PointedTo(2), "char *", "")]),
-    row("proc", "exec-failure", &[Return("bprm_execve")], When::Negative(Returned), &[(Error, "int", "")]),
+    row("proc", "exec", &[Entry("bprm_execve")], When::Always, &[(PointedTo(2), "char *", "", "path")]),
+    row(
+        "proc",
+        "exec-failure",
+        &[Return("bprm_execve")],
+        When::Negative(Returned),
+        &[(Error, "int", "", "error")],
+    ),
     row("proc", "exec-success", &[Return("bprm_execve")], When::Zero(Returned), &[]),
     // Each thread calls it when it ends; the second argument says whether it is the last of its process.
-    row("proc", "exit", &[Entry("acct_collect")], When::NotZero(SECOND), &[(ExitReason(0), "int", "")]),
+    row(
+        "proc",
+        "exit",
+        &[Entry("acct_collect")],
+        When::NotZero(SECOND),
+        &[(ExitReason(0), "int", "", "reason")],
+    ),
     row("proc", "lwp-create", &[Entry("wake_up_new_task")], When::Always, &[lwp(FIRST), process(FIRST)]),
     row("proc", "lwp-exit", &[Entry("do_exit")], When::Always, &[]),
     row("proc", "lwp-start", &[Entry("schedule_tail")], When::Always, &[]),
@@ -117,7 +132,7 @@ pub const ROWS: &[Row] = &[
         "signal-send",
         &[Entry("__send_signal_locked")],
         When::Always,
-        &[lwp(Argument(2)), process(Argument(2)), (FIRST, "int", "")],
+        &[lwp(Argument(2)), process(Argument(2)), (FIRST, "int", "", "signal")],
     ),
     row("proc", "start", &[Entry("schedule_tail")], When::FirstThread(Current), &[]),
     row(

@@ -8,7 +8,7 @@ use trapline_trace::ProbeName;
 
 use super::Found;
 use super::kernel::{Kernel, function, place};
-use super::table::{At, ROWS, Row, Value, When};
+use super::table::{At, ROWS, Row, Typed, Value, When};
 use super::value::{Holds, Values};
 use crate::fbt;
 use crate::provider::{ArgumentType, Probe, Site};
@@ -46,8 +46,7 @@ fn row_probes(target: &Target, kernel: &Arc<Kernel>, row: &Row) -> Result<Vec<Pr
             function: Arc::clone(&function.name),
             name: row.name.into(),
         };
-        let types =
-            row.arguments.iter().map(|(_, native, to)| ArgumentType::translated(native, to)).collect();
+        let types = row.arguments.iter().map(argument_type).collect();
         let logged = row.arguments.len() as u8;
         probes.push(Probe { id: 0, name: Arc::new(name), sites, logged, processes: None, types });
     }
@@ -56,6 +55,10 @@ fn row_probes(target: &Target, kernel: &Arc<Kernel>, row: &Row) -> Result<Vec<Pr
         return Err(format!("the kernel has no function {}", names.join(" or ")));
     }
     Ok(probes)
+}
+
+fn argument_type((_, native, to, name): &Typed) -> ArgumentType {
+    ArgumentType { name: (*name).to_owned(), ..ArgumentType::translated(native, to) }
 }
 
 /// Whether the arguments of the functions do not matter.
@@ -93,11 +96,7 @@ fn sites(
         When::Always => None,
         when => Some(Arc::new(Holds { kernel: Arc::clone(kernel), when }) as Arc<dyn Condition>),
     };
-    let shown: Vec<String> = row
-        .arguments
-        .iter()
-        .map(|(_, native, to)| ArgumentType::translated(native, to).to_string())
-        .collect();
+    let shown: Vec<String> = row.arguments.iter().map(|typed| argument_type(typed).to_string()).collect();
     let own = |place, opcode, rule| Site {
         when: when.clone(),
         arguments: arguments.clone(),

@@ -44,6 +44,12 @@ pub struct Compiled {
     pub options: Options,
     /// Local variables of the virtual machine.
     pub slots: u32,
+    /// Whether an action changes the guest or the host: the option `destructive` must be set then.
+    pub destructive: bool,
+    /// Whether one of these is `panic()`.
+    pub panics: bool,
+    /// Whether one of these is `system()`: the option `system` must be set then.
+    pub commands: bool,
 }
 
 /// Gives the value of a macro variable that the caller defines, such as `target` or `pid`.
@@ -117,7 +123,7 @@ impl Compiler {
         let reading = Reading {
             macros: &macros,
             of_guest: &is_type,
-            types: self.types.typedefs().map(str::to_owned).collect(),
+            known: &|name| self.types.is_typedef(name),
             descriptions_first: self.options.flag("pspec") || has_option(text, "pspec"),
         };
         let parsed = parse(text, reading);
@@ -156,7 +162,7 @@ impl Compiler {
             self.read.insert(number);
             let mut checker = Checker::new(&mut self.types, &mut self.scope, &self.options);
             checker.in_library = true;
-            for item in &items {
+            for item in items {
                 match item {
                     Item::Declaration(declaration) => checker.declaration(declaration)?,
                     Item::Inline(inline) => checker.inline(inline)?,
@@ -231,7 +237,8 @@ impl Compiler {
                 lines: code.lines.into(),
             });
         }
-        Ok(Compiled { clauses: compiled, tables: scope.tables, options, slots })
+        let Scope { tables, destructive, panics, commands, .. } = scope;
+        Ok(Compiled { clauses: compiled, tables, options, slots, destructive, panics, commands })
     }
 }
 

@@ -6,6 +6,7 @@
 //! program uses a member: a kernel may lack one.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use crate::ast::{Item, Storage};
 use crate::guest::{TypeTag, Types};
@@ -18,15 +19,29 @@ pub(crate) struct File {
     needs: &'static [&'static str],
     /// Whether arguments of probes are translated by it.
     translates: bool,
+    /// Its declarations, read once for all programs.
+    read: OnceLock<Declarations>,
+}
+
+/// The declarations of a file.
+struct Declarations {
+    items: Vec<Item>,
+    /// The names of its types and inlines.
+    names: Vec<String>,
+}
+
+/// A file of the library.
+const fn file(text: &'static str, needs: &'static [&'static str], translates: bool) -> File {
+    File { text, needs, translates, read: OnceLock::new() }
 }
 
 /// All files; a later one may use names of an earlier one.
-pub(crate) const FILES: [File; 5] = [
-    File { text: include_str!("../lib/errno.d"), needs: &[], translates: false },
-    File { text: include_str!("../lib/signal.d"), needs: &[], translates: false },
-    File { text: include_str!("../lib/sched.d"), needs: &[], translates: true },
-    File { text: include_str!("../lib/procfs.d"), needs: &["task_struct"], translates: true },
-    File { text: include_str!("../lib/io.d"), needs: &["task_struct", "bio", "file"], translates: true },
+pub(crate) static FILES: [File; 5] = [
+    file(include_str!("../lib/errno.d"), &[], false),
+    file(include_str!("../lib/signal.d"), &[], false),
+    file(include_str!("../lib/sched.d"), &[], true),
+    file(include_str!("../lib/procfs.d"), &["task_struct"], true),
+    file(include_str!("../lib/io.d"), &["task_struct", "bio", "file"], true),
 ];
 
 /// Words of a program that need every file that translates.
@@ -48,29 +63,33 @@ const TYPES: [&str; 11] = [
 ];
 
 /// The names in a text, also those in its comments and strings.
-pub(crate) fn words(text: &[u8]) -> BTreeSet<String> {
-    let text = String::from_utf8_lossy(text);
-    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+pub(crate) fn words(text: &[u8]) -> BTreeSet<&[u8]> {
+    let words = text.split(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
+    words.filter(|word| !word.is_empty()).collect()
 }
 
 impl File {
     /// Its declarations, if a program with these words uses them and the guest has what they describe.
-    pub fn wanted(&self, words: &BTreeSet<String>, guest: &dyn Types) -> Option<Vec<Item>> {
+    pub fn wanted(&self, words: &BTreeSet<&[u8]>, guest: &dyn Types) -> Option<&[Item]> {
         let known = |tag: &&str| guest.type_named(TypeTag::Struct, None, tag).is_some();
-        let items = self.items();
-        let translates = self.translates && TRANSLATING.iter().any(|word| words.contains(*word));
-        let used = translates || names(&items).any(|name| words.contains(name));
+        let Declarations { items, names } = self.declarations();
+        let translates = self.translates && TRANSLATING.iter().any(|word| words.contains(word.as_bytes()));
+        let used = translates || names.iter().any(|name| words.contains(name.as_bytes()));
         (used && self.needs.iter().all(known)).then_some(items)
     }
 
-    fn items(&self) -> Vec<Item> {
-        self.parsed().script.items
+    fn declarations(&self) -> &Declarations {
+        self.read.get_or_init(|| {
+            let items = self.parsed().script.items;
+            let names = names(&items).map(str::to_owned).collect();
+            Declarations { items, names }
+        })
     }
 
     fn parsed(&self) -> Parsed {
-        let types = TYPES.iter().map(|name| (*name).to_owned()).collect();
-        let reading = Reading { macros: &|_| None, types, of_guest: &|_| false, descriptions_first: false };
+        let known = |name: &str| TYPES.contains(&name);
+        let reading =
+            Reading { macros: &|_| None, known: &known, of_guest: &|_| false, descriptions_first: false };
         parse(self.text.as_bytes(), reading)
     }
 }

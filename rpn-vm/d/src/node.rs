@@ -2,6 +2,7 @@
 
 use crate::error::Pos;
 use crate::types::TypeId;
+use trapline_rpn::services::d::{self, Function};
 
 /// A typed expression.
 #[derive(Debug, Clone)]
@@ -79,6 +80,34 @@ pub(crate) enum Place {
     Memory { address: Box<Node>, bits: Option<(u8, u8)> },
 }
 
+impl Place {
+    fn has_effect(&self) -> bool {
+        match self {
+            Self::Slot(_) | Self::Text { .. } => false,
+            Self::Dynamic { keys, .. } => keys.iter().any(Node::has_effect),
+            Self::Memory { address, .. } => address.has_effect(),
+        }
+    }
+}
+
+impl Service {
+    /// Whether a second call does something else than the first one.
+    fn has_effect(self) -> bool {
+        use Function::{Alloca, Bcopy, Copyin, Copyinto, Rand, Speculation, Strtok};
+        match self.number {
+            d::CALL => {
+                let function = self.operand.and_then(Function::from_number);
+                let pure = |function| {
+                    !matches!(function, Alloca | Bcopy | Copyin | Copyinto | Rand | Speculation | Strtok)
+                };
+                !function.is_some_and(pure)
+            }
+            d::GET | d::BUILTIN | d::LESS | d::BELOW => false,
+            _ => true,
+        }
+    }
+}
+
 /// What a clause does, in order.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
@@ -94,6 +123,29 @@ pub(crate) enum Step {
 impl Node {
     pub fn new(pos: Pos, ty: TypeId, kind: NodeKind) -> Self {
         Self { pos, ty, kind, alloca: false }
+    }
+
+    /// Whether evaluating it twice is something else than evaluating it once.
+    pub fn has_effect(&self) -> bool {
+        match &self.kind {
+            NodeKind::Assign { .. } | NodeKind::Update { .. } => true,
+            NodeKind::Const(_) | NodeKind::Text(_) => false,
+            NodeKind::Load(place) => place.has_effect(),
+            NodeKind::Unary(_, one) | NodeKind::Not(one) | NodeKind::Convert(one) => one.has_effect(),
+            NodeKind::Translated { input, .. } => input.has_effect(),
+            NodeKind::Binary(_, one, other)
+            | NodeKind::Compare(_, one, other)
+            | NodeKind::And(one, other)
+            | NodeKind::Or(one, other)
+            | NodeKind::Xor(one, other)
+            | NodeKind::Comma(one, other) => one.has_effect() || other.has_effect(),
+            NodeKind::Conditional(one, two, three) => {
+                one.has_effect() || two.has_effect() || three.has_effect()
+            }
+            NodeKind::Service { service, arguments } => {
+                service.has_effect() || arguments.iter().any(Self::has_effect)
+            }
+        }
     }
 
     /// The integer, if it is a constant.

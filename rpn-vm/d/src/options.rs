@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use trapline_trace::d::{ConsumerOptions, Limits};
+
 /// What an option takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -88,6 +90,7 @@ const OPTIONS: &[(&str, Kind, &str)] = &[
     ("strsize", Kind::Bytes, "256"),
     ("switchrate", Kind::Rate, "1hz"),
     ("syslibdir", Kind::Text, ""),
+    ("system", Kind::Flag, ""),
     ("tree", Kind::Text, ""),
     ("tregs", Kind::Number, "8"),
     ("udefs", Kind::Flag, ""),
@@ -251,6 +254,38 @@ impl Options {
             _ => 86_400_000_000_000,
         };
         count.checked_mul(unit)
+    }
+
+    /// The limits that they set for a run.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        let size = |name| usize::try_from(self.number(name)).unwrap_or(usize::MAX);
+        Limits {
+            strsize: size("strsize"),
+            scratchsize: size("scratchsize"),
+            dynvarsize: size("dynvarsize"),
+            aggsize: size("aggsize"),
+            specsize: size("specsize"),
+            nspec: size("nspec"),
+            bufsize: size("bufsize"),
+        }
+    }
+
+    /// How they have a program's data shown.
+    #[must_use]
+    pub fn output(&self) -> ConsumerOptions {
+        let number = |name| usize::try_from(self.number(name)).unwrap_or(0);
+        ConsumerOptions {
+            quiet: self.flag("quiet"),
+            strsize: number("strsize"),
+            rawbytes: self.flag("rawbytes"),
+            sort_key: self.flag("aggsortkey"),
+            sort_reverse: self.flag("aggsortrev"),
+            sort_key_position: number("aggsortkeypos"),
+            sort_position: number("aggsortpos"),
+            stack_indent: number("stackindent").min(200),
+            flow_indent: self.flag("flowindent"),
+        }
     }
 
     /// The macros that `-x define=` and `-x undef=` define and undefine, in order.

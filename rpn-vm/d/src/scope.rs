@@ -75,6 +75,11 @@ pub(crate) struct Scope {
     /// Parameters of the inline or translator that is being expanded.
     pub bound: Vec<BTreeMap<String, Node>>,
     pub tables: Tables,
+    /// Whether an action changes the guest or the host.
+    pub destructive: bool,
+    /// Whether one is `panic()`, and whether one is `system()`.
+    pub panics: bool,
+    pub commands: bool,
     texts: BTreeMap<Vec<u8>, u64>,
     /// Variables of the virtual machine: those of the program, and those of a clause.
     pub slots: u32,
@@ -114,6 +119,11 @@ impl Scope {
         let count = if owner == Owner::Clause { &mut self.clause_slots } else { &mut self.slots };
         *count += 1;
         if owner == Owner::Clause { CLAUSE_SLOTS + *count - 1 } else { *count - 1 }
+    }
+
+    /// A variable of the virtual machine for a value that a clause uses more than once.
+    pub fn temporary(&mut self) -> Place {
+        Place::Slot(self.slot(Owner::Clause))
     }
 
     fn memory(&mut self, owner: Owner, size: u64) -> u64 {

@@ -7,7 +7,9 @@ mod imported;
 
 use crate::guest::TypeTag;
 use imported::Imports;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 /// How wide `long` and pointers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,16 +109,28 @@ pub(crate) enum Kind {
 
 #[derive(Debug, Clone)]
 struct Type {
-    name: String,
+    name: Cow<'static, str>,
     kind: Kind,
 }
+
+/// The predeclared types, and their names.
+struct Predeclared {
+    list: Vec<Type>,
+    names: BTreeMap<&'static str, TypeId>,
+}
+
+/// The predeclared types of both models, made once for all programs.
+static PREDECLARED: LazyLock<[Predeclared; 2]> =
+    LazyLock::new(|| [Model::Ilp32, Model::Lp64].map(Predeclared::new));
 
 /// All types of a program.
 #[derive(Debug, Clone)]
 pub(crate) struct TypeTable {
+    /// The predeclared types, then the program's.
     list: Vec<Type>,
     pub sous: Vec<Composite>,
     pub enums: Vec<Enumeration>,
+    /// The program's own names, which hide the predeclared ones.
     names: BTreeMap<String, TypeId>,
     pointers: BTreeMap<TypeId, TypeId>,
     pub model: Model,
@@ -184,19 +198,9 @@ const TYPEDEFS: &[(&str, &str)] = &[
     ("in_addr_t", "unsigned int"),
 ];
 
-impl TypeTable {
-    /// The predeclared types.
-    pub fn new(model: Model) -> Self {
-        let mut types = Self {
-            list: Vec::new(),
-            sous: Vec::new(),
-            enums: Vec::new(),
-            names: BTreeMap::new(),
-            pointers: BTreeMap::new(),
-            model,
-            strsize: 256,
-            imports: Imports::default(),
-        };
+impl Predeclared {
+    fn new(model: Model) -> Self {
+        let mut types = Self { list: Vec::new(), names: BTreeMap::new() };
         let word = model.word() as u8;
         types.add("void", Kind::Void);
         let ints: [(&str, u8, bool); 14] = [
@@ -228,16 +232,45 @@ impl TypeTable {
         }
         types.add("<action>", Kind::Nothing);
         for (name, of) in TYPEDEFS {
-            if let Some(to) = types.named(of) {
-                types.typedef(name, to);
+            if let Some(to) = types.names.get(of).copied() {
+                types.add(name, Kind::Typedef { to });
             }
         }
         types
     }
 
+    fn add(&mut self, name: &'static str, kind: Kind) {
+        self.names.insert(name, TypeId(self.list.len() as u32));
+        self.list.push(Type { name: Cow::Borrowed(name), kind });
+    }
+
+    fn of(model: Model) -> &'static Self {
+        let [narrow, wide] = &*PREDECLARED;
+        match model {
+            Model::Ilp32 => narrow,
+            Model::Lp64 => wide,
+        }
+    }
+}
+
+impl TypeTable {
+    /// The predeclared types.
+    pub fn new(model: Model) -> Self {
+        Self {
+            list: Predeclared::of(model).list.clone(),
+            sous: Vec::new(),
+            enums: Vec::new(),
+            names: BTreeMap::new(),
+            pointers: BTreeMap::new(),
+            model,
+            strsize: 256,
+            imports: Imports::default(),
+        }
+    }
+
     pub(crate) fn push(&mut self, name: String, kind: Kind) -> TypeId {
         let id = TypeId(self.list.len() as u32);
-        self.list.push(Type { name, kind });
+        self.list.push(Type { name: Cow::Owned(name), kind });
         id
     }
 
@@ -249,7 +282,7 @@ impl TypeTable {
 
     /// The type of a name: `int`, `struct foo`, a typedef.
     pub fn named(&self, name: &str) -> Option<TypeId> {
-        self.names.get(name).copied()
+        self.names.get(name).or_else(|| Predeclared::of(self.model).names.get(name)).copied()
     }
 
     /// A predeclared type.
@@ -257,10 +290,9 @@ impl TypeTable {
         self.named(name).unwrap_or(TypeId(0))
     }
 
-    /// Names that a parser has to know as types.
-    pub fn typedefs(&self) -> impl Iterator<Item = &str> {
-        let typedef = |id: &TypeId| matches!(self.kind_of(*id), Kind::Typedef { .. });
-        self.names.iter().filter(move |(_, id)| typedef(id)).map(|(name, _)| name.as_str())
+    /// Whether a name is that of a typedef, which a parser has to know.
+    pub fn is_typedef(&self, name: &str) -> bool {
+        self.named(name).is_some_and(|id| matches!(self.kind_of(id), Kind::Typedef { .. }))
     }
 
     fn kind_of(&self, id: TypeId) -> &Kind {
@@ -312,7 +344,7 @@ impl TypeTable {
                 }
                 format!("{} ({})", self.name(*returns), list.join(", "))
             }
-            _ => self.list.get(id.0 as usize).map(|ty| ty.name.clone()).unwrap_or_default(),
+            _ => self.list.get(id.0 as usize).map(|ty| ty.name.clone().into_owned()).unwrap_or_default(),
         }
     }
 

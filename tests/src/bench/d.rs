@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use trapline_d::{Compiled, compile};
 use trapline_emu::{BootState, CpuMode, CpuModel, Machine, MachineConfig, Stop, TrapInterposer};
-use trapline_interposer::{Arguments, DLimits, DSetup, Interposer, Place, Point, Provided};
+use trapline_interposer::{Arguments, DSetup, Interposer, Place, Point, Provided};
 use trapline_providers::{Abi, AtEntry};
 use trapline_rpn::{LinkedProgram, NoSymbols, Vars, Vm, Width, parse};
 use trapline_session::{Command, Condition, DSource, Ending, Limits};
@@ -34,18 +34,6 @@ const CLAUSES: &[(&str, &str, f64)] = &[
 struct Hit {
     machine: Machine,
     interposer: Interposer,
-}
-
-fn limits() -> DLimits {
-    DLimits {
-        strsize: 256,
-        scratchsize: 256,
-        dynvarsize: 1 << 20,
-        aggsize: 4 << 20,
-        specsize: 4 << 20,
-        nspec: 1,
-        bufsize: 4 << 20,
-    }
 }
 
 /// The clauses of a program, all on the same instruction.
@@ -78,8 +66,11 @@ impl Hit {
     fn new(clause: &str) -> Result<Self, Box<dyn Error>> {
         let compiled = compile(&format!("fbt:bench:some_function:entry {{ {clause} }}"))?;
         let program = linked(&compiled)?;
-        let setup =
-            DSetup { tables: Arc::new(compiled.tables.clone()), limits: limits(), ..DSetup::default() };
+        let setup = DSetup {
+            tables: Arc::new(compiled.tables.clone()),
+            limits: compiled.options.limits(),
+            ..DSetup::default()
+        };
         let mut machine = Machine::new(&MachineConfig { mem_size: 16 << 20, model: CpuModel::Ia32 })?;
         let mut interposer = interposer();
         machine.write_physical(AT, &[0x48, 0x90, 0x75, 0xfc]);

@@ -49,10 +49,12 @@ pub struct Consumer {
     /// Aggregations that `printa()` has shown; the others are shown at the end.
     pub(super) shown: Vec<bool>,
     /// Where `freopen()` has sent the output.
-    file: Option<std::fs::File>,
+    pub(super) file: Option<std::fs::File>,
     pub(super) complaints: Vec<String>,
     /// Whether `freopen()` may open files.
     files: bool,
+    /// Whether `system()` may run commands.
+    commands: bool,
     /// The calls that `flowindent` shows.
     flow: Flow,
 }
@@ -71,6 +73,7 @@ impl Consumer {
             file: None,
             complaints: Vec::new(),
             files: true,
+            commands: false,
             flow: Flow::default(),
         }
     }
@@ -79,6 +82,12 @@ impl Consumer {
     #[must_use]
     pub fn without_files(self) -> Self {
         Self { files: false, ..self }
+    }
+
+    /// The same, but `system()` runs its commands on this host.
+    #[must_use]
+    pub fn with_commands(self) -> Self {
+        Self { commands: true, ..self }
     }
 
     /// The status of `exit()`, if it has been called.
@@ -148,13 +157,6 @@ impl Consumer {
         }
     }
 
-    fn write(&mut self, text: &[u8], out: &mut dyn Write) -> io::Result<()> {
-        match &mut self.file {
-            Some(file) => file.write_all(text),
-            None => out.write_all(text),
-        }
-    }
-
     /// One part of a record; `None` if it is cut off.
     pub(super) fn part(
         &mut self,
@@ -219,23 +221,17 @@ impl Consumer {
                     file.set_len(0)?;
                 }
             }
-            Action::System(_) | Action::Default | Action::Printa { .. } => {}
+            Action::System(_) if !self.commands => {
+                self.complaints.push("system() has no effect here: it runs commands only while the guest runs under trapline dtrace".to_owned());
+            }
+            Action::System(format) => {
+                self.write(&std::mem::take(text), out)?;
+                let shown = self.system(format, (&record.fields, &values), firing.symbols);
+                self.write(&shown, out)?;
+            }
+            Action::Default | Action::Printa { .. } => {}
         }
         Ok(Some(()))
-    }
-
-    fn freopen(&mut self, format: &Format, values: (&[Field], &[Value]), symbols: ShowSymbols<'_>) {
-        let mut name = Vec::new();
-        self.formatted(format, values, symbols, &mut name);
-        let name = String::from_utf8_lossy(&name).into_owned();
-        if name.is_empty() {
-            self.file = None;
-            return;
-        }
-        match std::fs::File::create(&name) {
-            Ok(file) => self.file = Some(file),
-            Err(error) => self.complaints.push(format!("failed to freopen \"{name}\": {error}")),
-        }
     }
 
     fn setopt(&mut self, values: &[Value], firing: Firing<'_>) {
@@ -348,7 +344,7 @@ impl Consumer {
     }
 
     /// A format with its values.
-    fn formatted(
+    pub(super) fn formatted(
         &self,
         format: &Format,
         (fields, values): (&[Field], &[Value]),
@@ -495,7 +491,7 @@ impl Consumer {
         out.push(b'\n');
     }
 
-    fn formatted_row(
+    pub(super) fn formatted_row(
         &self,
         format: &Format,
         row: &[(&Aggregation, u64, &SnapshotEntry)],

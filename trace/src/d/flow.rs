@@ -25,7 +25,7 @@ enum Step {
 
 /// The calls that have been entered.
 #[derive(Debug, Default)]
-pub(super) struct Flow {
+pub(crate) struct Flow {
     indent: usize,
     /// The firing of the last record: a further clause of the same one neither enters nor returns.
     last: Option<(u32, u64)>,
@@ -36,7 +36,16 @@ pub(super) struct Flow {
 impl Flow {
     /// The function column of a record, and how long the call took that it ends, in nanoseconds.
     pub fn column(&mut self, firing: Firing<'_>) -> (String, Option<u64>) {
-        let (provider, function) = (firing.name.provider.as_ref(), firing.name.function.as_ref());
+        let (arrow, duration) = self.arrow(firing);
+        let name = if arrow.ends_with("| ") { format!(":{}", firing.name.name) } else { String::new() };
+        let shown = format!("{arrow}{}{name}", firing.name.function);
+        (format!("{shown:<COLUMNS$} "), duration)
+    }
+
+    /// What stands before the function of a record, `-> `, `<- ` or `| ` with its indentation, and how long the call took
+    /// that it ends.
+    pub fn arrow(&mut self, firing: Firing<'_>) -> (String, Option<u64>) {
+        let provider = firing.name.provider.as_ref();
         let again = self.last.replace((firing.id, firing.time)) == Some((firing.id, firing.time));
         let step = match firing.name.name.as_ref() {
             _ if again => Step::Neither,
@@ -48,7 +57,7 @@ impl Flow {
         let mut duration = None;
         let shown = match step {
             Step::Entry => {
-                let shown = format!("{:indent$} {}> {function}", "", dash(call), indent = self.indent);
+                let shown = format!("{:indent$} {}> ", "", dash(call), indent = self.indent);
                 self.indent += STEP;
                 self.enter(firing);
                 shown
@@ -56,13 +65,11 @@ impl Flow {
             Step::Return => {
                 self.indent = self.indent.saturating_sub(STEP);
                 duration = self.leave(firing);
-                format!("{:indent$} <{} {function}", "", dash(call), indent = self.indent)
+                format!("{:indent$} <{} ", "", dash(call), indent = self.indent)
             }
-            Step::Neither => {
-                format!("{:indent$}| {function}:{}", "", firing.name.name, indent = self.indent)
-            }
+            Step::Neither => format!("{:indent$}| ", "", indent = self.indent),
         };
-        (format!("{shown:<COLUMNS$} "), duration)
+        (shown, duration)
     }
 
     fn enter(&mut self, firing: Firing<'_>) {
@@ -94,7 +101,7 @@ pub(super) fn heading() -> String {
 }
 
 /// A duration with the unit that suits it.
-pub(super) fn duration(nanoseconds: u64) -> String {
+pub(crate) fn duration(nanoseconds: u64) -> String {
     let mut text = String::new();
     let (unit, name) = match nanoseconds {
         0..1_000 => (1, "ns"),

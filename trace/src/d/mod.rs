@@ -9,6 +9,8 @@ mod field;
 mod flow;
 mod format;
 mod histogram;
+mod host;
+mod limits;
 mod print;
 mod record;
 mod shown;
@@ -19,7 +21,9 @@ mod values;
 
 pub use consumer::{Consumer, ConsumerOptions};
 pub use field::{Field, SymbolForm};
+pub(crate) use flow::{Flow, duration};
 pub use format::{Conversion, Format, FormatError, Piece, Size};
+pub use limits::Limits;
 pub use record::{ERROR_PART, Snapshot, SnapshotEntry, Writer};
 pub use state::{AggregatedValue, AggregationState, EntryState, written_values};
 pub use tables::{

@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
 use super::{End, Reply, RunInfo, Shown, Sink, by_layout, guest_stack, has, stack_trace};
+use crate::d::{Firing, Flow, duration};
 use crate::hex::{HexStyle, push_hex};
 use crate::names::Symbolize;
 use crate::printable::{Printable, harmless};
@@ -20,12 +21,13 @@ pub struct TextSink<W> {
     items: HeaderItems,
     templates: Option<Formatter>,
     symbols: Option<usize>,
+    flow: Option<Box<Flow>>,
 }
 
 impl<W: Write> TextSink<W> {
     /// A sink that shows the chosen items; major and minor are always shown.
     pub const fn new(out: W, items: HeaderItems) -> Self {
-        Self { out, text: String::new(), items, templates: None, symbols: None }
+        Self { out, text: String::new(), items, templates: None, symbols: None, flow: None }
     }
 
     /// Shows data by these templates, if there are any.
@@ -38,6 +40,13 @@ impl<W: Write> TextSink<W> {
     #[must_use]
     pub fn with_symbols(self, width: usize) -> Self {
         Self { symbols: Some(width), ..self }
+    }
+
+    /// Shows the hits of named probes as a tree of calls, each with the time that it took. The records need the process
+    /// id to tell threads apart.
+    #[must_use]
+    pub fn with_flow(self) -> Self {
+        Self { flow: Some(Box::default()), ..self }
     }
 
     /// The destination.
@@ -69,6 +78,11 @@ impl<W: Write> Sink for TextSink<W> {
 
     fn record(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()> {
         let h = &record.header;
+        if let Some(flow) = self.flow.as_mut().filter(|_| h.kind == Kind::Data)
+            && let Some(line) = call(flow, self.items, record, symbols)
+        {
+            return self.out.write_all(line.as_bytes());
+        }
         let mut text = std::mem::take(&mut self.text);
         text.clear();
         // Writing to a string cannot fail.
@@ -116,6 +130,39 @@ impl<W: Write> Sink for TextSink<W> {
     fn end(&mut self, _: &End) -> io::Result<()> {
         self.out.flush()
     }
+}
+
+/// A hit of a named probe as a line of the tree of calls.
+fn call(
+    flow: &mut Flow,
+    items: HeaderItems,
+    record: &RecordView<'_>,
+    symbols: &dyn Symbolize,
+) -> Option<String> {
+    let h = &record.header;
+    let probe = symbols.probe(h.probe)?;
+    let (name, thread) = (probe.name, u64::from(h.pid));
+    let firing = Firing { name, id: probe.id, clause: h.major, time: h.time_ns, thread, symbols: &|_| None };
+    let (arrow, took) = flow.arrow(firing);
+    let mut line = String::new();
+    if !items.is_empty() {
+        header(items, record, &mut line);
+    }
+    line.push_str(&arrow);
+    match by_layout(record, symbols) {
+        Some(shown) => line.push_str(&harmless(&shown)),
+        None => {
+            line.push_str(&harmless(&name.function));
+            if arrow.ends_with("| ") {
+                line.push(':');
+                line.push_str(&harmless(&name.name));
+            }
+            data(record, symbols, &mut line);
+        }
+    }
+    line.push_str(&took.map(duration).unwrap_or_default());
+    line.push('\n');
+    Some(line)
 }
 
 /// The data: by its layout, else as pairs of hex digits.

@@ -21,9 +21,9 @@ pub fn probing(args: &ProbeArgs) -> Probing {
     let by_thread = if flow { HeaderItems::PID } else { HeaderItems::empty() };
     Probing {
         header: args.header.unwrap_or_default() | by_thread,
-        channel: args
-            .channel
-            .unwrap_or_else(|| if args.has_d() { d_channel() } else { ChannelConfig::growing() }),
+        channel: args.channel.unwrap_or_else(|| {
+            if args.has_d() { d_channel(&bufsize(args)) } else { ChannelConfig::growing() }
+        }),
         max_steps: args.max_steps,
         max_cores: args.max_cores.unwrap_or(Probing::default().max_cores),
         watch_unlimited: args.watch_unlimited,
@@ -32,10 +32,30 @@ pub fn probing(args: &ProbeArgs) -> Probing {
     }
 }
 
+/// Bytes that a sub-buffer of D has at least and at most, and that records which wait for their reader may take.
+const LEAST_BUFFER: usize = 1 << 12;
+const LARGEST_BUFFER: usize = 1 << 26;
+const MOST_BUFFERED: usize = 1 << 29;
+
 /// The channel of a run with D programs, whose records may hold whole aggregations: as `trapline dtrace` has it.
-pub fn d_channel() -> ChannelConfig {
-    let size = usize::try_from(Options::default().number("bufsize")).unwrap_or(1 << 22);
-    ChannelConfig { sub_buffer_size: size, ..ChannelConfig::growing() }
+pub fn d_channel(options: &Options) -> ChannelConfig {
+    let size = usize::try_from(options.number("bufsize")).unwrap_or(LARGEST_BUFFER);
+    let size = size.clamp(LEAST_BUFFER, LARGEST_BUFFER);
+    // A record of the whole size has a header, too.
+    ChannelConfig {
+        sub_buffer_size: size + LEAST_BUFFER,
+        most_sub_buffers: (MOST_BUFFERED / size).clamp(16, 1024),
+        ..ChannelConfig::growing()
+    }
+}
+
+/// The options of D as far as they say how large records may be; what is wrong in them is told elsewhere.
+fn bufsize(args: &ProbeArgs) -> Options {
+    let mut options = Options::default();
+    for value in args.d_options.iter().filter_map(|option| option.strip_prefix("bufsize=")) {
+        let _ = options.set("bufsize", Some(value));
+    }
+    options
 }
 
 /// The programs' names.

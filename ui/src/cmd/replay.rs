@@ -56,7 +56,7 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
     let outputs = choose(
         &args.output,
         (replay.probing.header, args.probes.core_dir.as_deref()),
-        Wants { probed: replay.is_probed(), by_hand: false, asked: args.at.is_some() },
+        Wants { probed: replay.is_probed(), by_hand: false, asked: args.at.is_some(), flow: false },
         out,
         *talk,
     )?;

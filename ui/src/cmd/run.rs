@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 use trapline_providers::resolve;
 use trapline_session::{
     CHECKPOINT_INSNS, Command, CommandError, Compression, Condition, Ending, Guest, GuestBuilder, InputLine,
-    Limits, Recorder, Script, Session, SourceOptions, counted, file_name,
+    Limits, Probing, Recorder, Script, Session, SourceOptions, counted, file_name,
 };
-use trapline_trace::RunInfo;
+use trapline_trace::{HeaderItems, RunInfo};
 
 use super::insert::{insert_all, names_of, probing};
 use super::only::Only;
@@ -52,7 +52,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let items = (args.probes.header.unwrap_or_default(), args.probes.core_dir.as_deref());
     let probed = args.brings_probes() || prepared.session.interposer().is_some();
     interactive::check(args, probed)?;
-    let wants = Wants { probed, by_hand: args.interactive, asked: false };
+    let wants = Wants { probed, by_hand: args.interactive, asked: false, flow: args.flow };
     let mut outputs = choose(&args.output, items, wants, out, *talk)?;
     outputs.begin(&RunInfo {
         image: prepared.guest.name().to_owned(),
@@ -187,7 +187,7 @@ fn prepared(
     talk: &Talk,
 ) -> Result<Prepared, Failure> {
     let guest = options::open(builder, talk)?;
-    let mut session = guest.start(probing(&args.probes))?;
+    let mut session = guest.start(probing_of(args))?;
     if let Some(path) = &args.restore {
         reach::restore(&mut session, path)?;
         reaches_beyond(args, path, session.icount())?;
@@ -224,6 +224,13 @@ fn reaches_beyond(args: &RunArgs, snapshot: &Path, icount: u64) -> Result<(), Fa
     )))
 }
 
+/// How the guest is probed. `-F` pairs entries and returns by thread.
+fn probing_of(args: &RunArgs) -> Probing {
+    let probing = probing(&args.probes);
+    let by_thread = if args.flow { HeaderItems::PID } else { HeaderItems::empty() };
+    Probing { header: probing.header | by_thread, ..probing }
+}
+
 /// The recorder of the run, if one is requested, and a guest that uses the files as they were read for it.
 fn recorder(
     args: &RunArgs,
@@ -233,7 +240,7 @@ fn recorder(
     let header: Map<String, Value> = header_fields(args, None).into_iter().collect();
     let about = [("header", header.into()), ("probed", args.is_probed().into())];
     let (builder, recorder) = begin_recording(&builder, path, &args.recording, |config| {
-        config.probing = probing(&args.probes);
+        config.probing = probing_of(args);
         config.about = about.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     })?;
     Ok((builder, Some(recorder)))

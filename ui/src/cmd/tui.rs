@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use trapline_d::Options;
 use trapline_rpn::ppdf::disassemble;
 use trapline_session::{
     Command, Condition, DEFAULT_MEMORY, DSource, DText, FileError, GuestBuilder, HISTORY_MEM, Limits,
@@ -103,7 +104,7 @@ fn utf8() -> bool {
 /// print, unless the user has chosen a ring of fixed size.
 fn for_the_screen(probing: Probing) -> Probing {
     let ChannelConfig { sub_buffer_size: own, sub_buffers, most_sub_buffers: most } = probing.channel;
-    let size = if most > sub_buffers { own.max(d_channel().sub_buffer_size) } else { own };
+    let size = if most > sub_buffers { own.max(d_channel(&Options::default()).sub_buffer_size) } else { own };
     let channel = ChannelConfig { sub_buffer_size: size, ..probing.channel };
     Probing { header: HeaderItems::all(), channel, ..probing }
 }

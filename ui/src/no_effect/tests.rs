@@ -62,6 +62,7 @@ run | --query | run k --query
 run | --getvars | run k --getvars
 run | --console | -
 run | --format | -
+run | --flow | run k --flow
 run | --symbols | run k --symbols
 run | --templates | run k --templates a
 run | --output-file | -

@@ -1,6 +1,6 @@
 //! The types of DWARF, read once and kept: numbers are those of the entries in the order of the file, from 1.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gimli::constants as dw;
 use gimli::{AttributeValue, UnitRef};
@@ -177,11 +177,14 @@ fn member_place(entry: &Entry) -> (i64, Option<u32>) {
     (first as i64, bits)
 }
 
+/// How the names of functions begin whose calls are static probes: nothing defines them.
+const PROBE_CALL: &str = "__dtrace_";
+
 impl DwarfTypes {
     fn from_raw(raw: &BTreeMap<u64, Raw>) -> Self {
         let numbers: BTreeMap<u64, u32> = raw.keys().copied().zip(1..).collect();
         let mut found = Self::default();
-        let mut inner = Vec::new();
+        let (mut inner, mut probes) = (Vec::new(), BTreeSet::new());
         let next = raw.len() as u32 + 1;
         for (own, raw) in (1..).zip(raw.values()) {
             let id = |at: Option<u64>| at.and_then(|at| numbers.get(&at).copied()).unwrap_or(0);
@@ -195,7 +198,10 @@ impl DwarfTypes {
                 dw::DW_TAG_variable => Some((CName::Variable, id(raw.ty))),
                 _ => None,
             };
-            let usable = !raw.name.is_empty() && (!raw.declared || raw.tag == dw::DW_TAG_variable);
+            let defined = !raw.declared || raw.tag == dw::DW_TAG_variable;
+            // Several units may declare a function that no file defines; the first declaration counts.
+            let mut probe = || raw.name.starts_with(PROBE_CALL) && probes.insert(raw.name.as_str());
+            let usable = !raw.name.is_empty() && (defined || probe());
             found.names.extend(kind.filter(|_| usable).map(|(kind, id)| (kind, raw.name.clone(), id)));
             if raw.tag == dw::DW_TAG_subprogram && !raw.parts.is_empty() {
                 let names = raw.parts.iter().map(|(name, ..)| name.clone()).collect();

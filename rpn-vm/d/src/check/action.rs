@@ -31,9 +31,6 @@ const ACTIONS: &[(&str, usize, usize)] = &[
     ("system", 1, usize::MAX),
     ("stop", 0, 0),
     ("raise", 1, 1),
-    ("panic", 0, 0),
-    ("chill", 1, 1),
-    ("breakpoint", 0, 0),
     ("pcap", 2, 2),
 ];
 
@@ -91,8 +88,17 @@ impl Checker<'_> {
         self.record(pos, Action::Default, Vec::new())
     }
 
+    /// An action that changes the guest or the host.
+    pub(super) fn destructive(&mut self, pos: Pos) -> Result<()> {
+        if self.done.speculated {
+            return Err(pos.error("D_ACT_SPEC", "destructive actions may not follow speculate( )"));
+        }
+        self.scope.destructive = true;
+        Ok(())
+    }
+
     /// What records data may not follow `commit()`.
-    fn records(&mut self, pos: Pos) -> Result<()> {
+    pub(super) fn records(&mut self, pos: Pos) -> Result<()> {
         if self.done.committed {
             return Err(pos.error("D_DREC_COMM", "data-recording actions may not follow commit( )"));
         }
@@ -121,8 +127,16 @@ impl Checker<'_> {
             "clear" | "trunc" | "normalize" | "denormalize" => {
                 return self.on_aggregation(name, arguments, pos);
             }
-            "stop" | "raise" | "panic" | "chill" | "breakpoint" | "pcap" | "system" => {
-                return Err(pos.error("D_UNSUPPORTED", format!("{name}( ) is not supported yet")));
+            "stop" | "raise" => {
+                let sentence = format!(
+                    "{name}( ) is refused: only the guest's kernel can send a signal to its process; breakpoint( ) stops the whole guest"
+                );
+                return Err(pos.error("D_UNSUPPORTED", sentence));
+            }
+            "pcap" => return Err(pos.error("D_UNSUPPORTED", "pcap( ) is not supported yet")),
+            "freopen" | "system" => {
+                self.destructive(pos)?;
+                self.scope.commands |= name == "system";
             }
             "exit" if self.done.speculated => {
                 return Err(pos.error("D_EXIT_SPEC", "exit( ) may not follow speculate( )"));

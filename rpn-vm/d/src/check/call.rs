@@ -37,6 +37,11 @@ use Kind::{Address, Alloca, Int, Pointer, Text};
 /// All functions. `void *` is made a pointer below.
 const PROTOTYPES: &[Prototype] = &[
     row(Function::Alloca, &[Int], 1, "void *"),
+    row(Function::Breakpoint, &[], 0, "void"),
+    row(Function::Chill, &[Int], 1, "void"),
+    row(Function::Copyout, &[Address, Pointer, Int], 3, "void"),
+    row(Function::Copyoutstr, &[Text, Pointer, Int], 3, "void"),
+    row(Function::Panic, &[], 0, "void"),
     row(Function::Basename, &[Text], 1, "string"),
     row(Function::Bcopy, &[Address, Alloca, Int], 3, "void"),
     row(Function::Cleanpath, &[Text], 1, "string"),
@@ -89,8 +94,6 @@ const ABSENT: &[(&str, usize, usize)] = &[
     ("getf", 1, 1),
     ("msgsize", 1, 1),
     ("msgdsize", 1, 1),
-    ("copyout", 3, 3),
-    ("copyoutstr", 3, 3),
     ("json", 2, 2),
 ];
 
@@ -170,6 +173,12 @@ impl Checker<'_> {
             let rest = row.function == Function::Strtok && n == 0 && node.constant() == Some(0);
             let node = if rest { Node { kind: NodeKind::Const(i64::MIN as u64), ..node } } else { node };
             nodes.push(if self.types.by_reference(node.ty) { Self::decayed(node) } else { node });
+        }
+        if row.function.changes() {
+            self.destructive(pos)?;
+            self.scope.panics |= row.function == Function::Panic;
+            // A commit is refused after it, as after what records data.
+            self.records(pos)?;
         }
         self.check_size(row.function, &nodes, pos)?;
         let ty = self.result_type(row);

@@ -132,15 +132,21 @@ impl Checker<'_> {
 
     /// The type that C writes so.
     fn type_of_text(&mut self, text: &str) -> Result<TypeId> {
-        let own = self.types.typedefs().map(str::to_owned).collect();
         let guest = std::sync::Arc::clone(&self.types.imports.guest);
         let of_guest = |name: &str| guest.type_named(TypeTag::Typedef, None, name).is_some();
-        let ty = self.type_name(&parse_type(text, own, &of_guest)?)?;
+        let parsed = parse_type(text, &|name| self.types.is_typedef(name), &of_guest)?;
+        let ty = self.type_name(&parsed)?;
         self.types.settle(ty);
         Ok(ty)
     }
 
     fn argument(&mut self, ty: TypeId, (number, argument): (u64, &GuestArgument), pos: Pos) -> Result<Node> {
+        if let Kind::Float { .. } = self.types.kind(ty) {
+            let sentence = format!(
+                "failed to resolve native type for args[{number}]: D has no floating-point numbers; arg{number} has the bits"
+            );
+            return Err(pos.error("D_ARGS_TYPE", sentence));
+        }
         if !self.types.is_scalar(ty) {
             let sentence = format!(
                 "failed to resolve native type for args[{number}]: a {} is passed in parts",

@@ -155,13 +155,49 @@ impl Checker<'_> {
     /// The expression of an inline, with its arguments.
     pub fn expand_inline(&mut self, inline: &InlineName, arguments: Vec<Node>, pos: Pos) -> Result<Node> {
         let names = inline.parameters.iter().map(|(name, _)| name.clone().unwrap_or_default());
+        let (arguments, first): (Vec<_>, Vec<_>) =
+            arguments.into_iter().map(|argument| self.once(argument)).unzip();
         self.bind(names.zip(arguments).collect(), pos)?;
         let node = self.expr(&inline.value);
         self.scope.bound.pop();
         let value = node.and_then(|node| self.convert_assigned(node, inline.ty, "=", pos));
-        value.map_err(
-            |error| if inline.library { Self::in_library(error, "this variable", pos) } else { error },
-        )
+        let value = value.map_err(|error| {
+            if inline.library { Self::in_library(error, "this variable", pos) } else { error }
+        })?;
+        Ok(Self::after(first, value))
+    }
+
+    /// A value that is used any number of times, and what is evaluated once before it: an argument with an effect has it
+    /// once, as an argument of a function has.
+    fn once(&mut self, node: Node) -> (Node, Option<Node>) {
+        if !node.has_effect() {
+            return (node, None);
+        }
+        let (pos, ty, alloca) = (node.pos, node.ty, node.alloca);
+        // What a translator makes has no value; what it is given has one.
+        if let NodeKind::Translated { translator, input } = node.kind {
+            let (input, first) = self.once(*input);
+            let kind = NodeKind::Translated { translator, input: input.into() };
+            return (Node { pos, ty, kind, alloca }, first);
+        }
+        let place = self.scope.temporary();
+        let kind = NodeKind::Assign { place: place.clone(), value: node.into() };
+        (Node { pos, ty, kind: NodeKind::Load(place), alloca }, Some(Node { pos, ty, kind, alloca }))
+    }
+
+    /// A value after what is evaluated before it.
+    fn after(first: Vec<Option<Node>>, value: Node) -> Node {
+        first.into_iter().flatten().rev().fold(value, |value, first| {
+            let (pos, ty, alloca) = (value.pos, value.ty, value.alloca);
+            let kind = match value.kind {
+                NodeKind::Translated { translator, input } => {
+                    let input = Self::after(vec![Some(first)], *input);
+                    NodeKind::Translated { translator, input: input.into() }
+                }
+                _ => NodeKind::Comma(first.into(), value.into()),
+            };
+            Node { pos, ty, kind, alloca }
+        })
     }
 
     /// An error in an expression of the library, at the place that uses it.
@@ -226,12 +262,15 @@ impl Checker<'_> {
             let sentence = format!("translator does not define conversion for member: {member}");
             return Err(pos.error("D_XLATE_MEMB", sentence));
         };
-        let typed = Node { ty: translator.input, ..input.clone() };
+        let (input, first) = self.once(input.clone());
+        let typed = Node { ty: translator.input, ..input };
         self.bind(BTreeMap::from([(translator.name.clone(), typed)]), pos)?;
         let node = self.expr(value);
         self.scope.bound.pop();
         let value = node.and_then(|node| self.convert_assigned(node, found.ty, "=", pos));
-        value.map_err(|error| if translator.library { Self::in_library(error, member, pos) } else { error })
+        let value = value
+            .map_err(|error| if translator.library { Self::in_library(error, member, pos) } else { error })?;
+        Ok(Self::after(vec![first], value))
     }
 
     /// Checks a member of a translator that has just been declared.
@@ -249,7 +288,8 @@ impl Checker<'_> {
         function: Function,
         arguments: Vec<Node>,
     ) -> Node {
-        let service = Service { number: d::CALL, operand: Some(function.number()), gives: true };
+        let number = if function.changes() { d::CHANGE } else { d::CALL };
+        let service = Service { number, operand: Some(function.number()), gives: true };
         Self::service(pos, ty, service, arguments)
     }
 }

@@ -27,7 +27,7 @@ fn storage(word: &str) -> Option<Storage> {
 impl Parser<'_> {
     /// Whether a word is the name of a type, of the program or of the guest.
     pub(super) fn is_typedef(&self, word: &str) -> bool {
-        self.types.contains(word) || !KEYWORDS.contains(&word) && (self.of_guest)(word)
+        self.types.contains(word) || (self.known)(word) || !KEYWORDS.contains(&word) && (self.of_guest)(word)
     }
 
     /// Whether the next token begins a type.

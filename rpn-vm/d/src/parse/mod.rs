@@ -100,8 +100,8 @@ const DECLARING: &[&str] = &[
 pub(crate) struct Reading<'t> {
     /// The values of `$1` and the other macro arguments.
     pub macros: &'t dyn Fn(&str) -> Option<Vec<u8>>,
-    /// Names of types that are known already.
-    pub types: BTreeSet<String>,
+    /// Whether a name is that of a type that is known already.
+    pub known: &'t dyn Fn(&str) -> bool,
     /// Whether the guest has a typedef of a name.
     pub of_guest: &'t dyn Fn(&str) -> bool,
     /// `-xpspec`: a word outside of clauses is a probe description even if it could begin a declaration.
@@ -122,8 +122,9 @@ pub(crate) struct Parser<'t> {
     lexer: Lexer<'t>,
     token: Token,
     pos: Pos,
-    /// Where the token before this one ended.
+    /// Names of types that the text has declared.
     types: BTreeSet<String>,
+    known: &'t dyn Fn(&str) -> bool,
     of_guest: &'t dyn Fn(&str) -> bool,
     depth: u32,
     /// A token has been read that is not used up.
@@ -137,7 +138,8 @@ pub(crate) fn parse(text: &[u8], reading: Reading<'_>) -> Parsed {
         lexer: Lexer::new(text, reading.macros),
         token: Token::End,
         pos: Pos::default(),
-        types: reading.types,
+        types: BTreeSet::new(),
+        known: reading.known,
         of_guest: reading.of_guest,
         depth: 0,
         ahead: false,
@@ -158,14 +160,15 @@ pub(crate) fn parse(text: &[u8], reading: Reading<'_>) -> Parsed {
 /// Reads a type as C writes it.
 pub(crate) fn parse_type(
     text: &str,
-    types: BTreeSet<String>,
+    known: &dyn Fn(&str) -> bool,
     of_guest: &dyn Fn(&str) -> bool,
 ) -> Result<TypeName> {
     let mut parser = Parser {
         lexer: Lexer::new(text.as_bytes(), &|_| None),
         token: Token::End,
         pos: Pos::default(),
-        types,
+        types: BTreeSet::new(),
+        known,
         of_guest,
         depth: 0,
         ahead: false,

@@ -18,8 +18,7 @@ use text::{FAULT, array, variable};
 use trapline_d::{Compiled, Compiler, Model, Options};
 use trapline_emu::{BootState, Core, CpuMode, CpuModel, Machine, MachineConfig};
 use trapline_interposer::{
-    DDrops, DLimits, DSetup, DVariable, Event, Interposer, InterposerConfig, Place, Point, ProgramId,
-    Provided,
+    DDrops, DSetup, DVariable, Event, Interposer, InterposerConfig, Place, Point, ProgramId, Provided,
 };
 use trapline_os::{Module, OsProfile, Task};
 use trapline_providers::NoArguments;
@@ -73,19 +72,6 @@ fn task(thread: u64) -> u64 {
     TASK + thread * BETWEEN
 }
 
-fn limits(options: &Options) -> DLimits {
-    let size = |name| options.number(name) as usize;
-    DLimits {
-        strsize: size("strsize"),
-        scratchsize: size("scratchsize"),
-        dynvarsize: size("dynvarsize"),
-        aggsize: size("aggsize"),
-        specsize: size("specsize"),
-        nspec: size("nspec"),
-        bufsize: size("bufsize"),
-    }
-}
-
 fn point(event: Event, id: u32, name: &str) -> Point {
     let name =
         ProbeName { provider: "dtrace".into(), module: "".into(), function: "".into(), name: name.into() };
@@ -122,13 +108,14 @@ fn run(compiled: &Compiled, threads: &[u64], machine: &mut Machine) -> Ran {
     let now = Arc::new(AtomicU64::new(0));
     let mut interposer = Interposer::new(InterposerConfig {
         header: HeaderItems::default(),
-        channel: ChannelConfig::default(),
+        // No record of these programs is read.
+        channel: ChannelConfig::fixed(4096, 2),
         profile: Some(Box::new(Tasks(Arc::clone(&now)))),
         max_steps: None,
     });
     let (program, points) = linked(compiled);
     let tables = Arc::new(compiled.tables.clone());
-    let setup = DSetup { tables, limits: limits(&compiled.options), ..DSetup::default() };
+    let setup = DSetup { tables, limits: compiled.options.limits(), ..DSetup::default() };
     let id = interposer.insert_d(machine.core_mut(), "fuzz", (&program, points), Arc::new(setup)).unwrap();
     for thread in threads {
         now.store(task(*thread), Ordering::Relaxed);

@@ -52,6 +52,12 @@ pub enum DError {
         /// That line.
         text_line: String,
     },
+    /// The program has destructive actions, which `-w` allows.
+    #[error("could not enable tracing: Destructive actions not allowed")]
+    Destructive,
+    /// The program has `system()`, which `-x system` allows.
+    #[error("could not enable tracing: system( ) runs commands on this host, which -x system allows")]
+    Commands,
     /// A probe cannot be armed.
     #[error("failed to enable the program: {0}")]
     NotArmed(String),
@@ -77,7 +83,7 @@ impl DError {
             Self::Text { error, .. } => error.tag,
             Self::Option { .. } => "D_PRAG_OPTSET",
             Self::Nothing { .. } | Self::Refused { .. } => "D_PDESC_ZERO",
-            Self::NotArmed(_) => "D_UNKNOWN",
+            Self::Destructive | Self::Commands | Self::NotArmed(_) => "D_UNKNOWN",
         }
     }
 
@@ -99,7 +105,7 @@ impl DError {
             Self::Refused { name, line, sentence, text_line } => {
                 (name, *line, 0, sentence.clone(), text_line.clone())
             }
-            Self::Option { .. } | Self::NotArmed(_) => return None,
+            Self::Option { .. } | Self::Destructive | Self::Commands | Self::NotArmed(_) => return None,
         };
         let found = Diagnostic {
             severity: Severity::Error,

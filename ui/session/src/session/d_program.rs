@@ -5,13 +5,12 @@
 use std::sync::Arc;
 
 use trapline_d::{Compiled, CompiledClause, Compiler, Error, Model, Options};
-use trapline_interposer::{DClause, DLimits, DSetup, Definition, Event, Place, Point, Provided};
+use trapline_interposer::{DClause, DSetup, Definition, Event, Place, Point, Provided};
 use trapline_providers::{Description, MatchError, NoArguments, Target, find};
 use trapline_rpn::{
     FileHeader, Lines, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm, Sources, Span, Width,
 };
 use trapline_trace::ProbeName;
-use trapline_trace::d::ConsumerOptions;
 
 use crate::commands::{DError, DSource, DText, line_of};
 use crate::types::{GuestTypes, model_of};
@@ -77,36 +76,6 @@ fn linked(clause: &CompiledClause, number: usize, opcode: u8) -> LinkedProbe {
         layout: None,
         origin: (String::new(), clause.line),
         span: Span::default(),
-    }
-}
-
-/// The limits that a program's options set.
-fn limits(options: &Options) -> DLimits {
-    let size = |name| usize::try_from(options.number(name)).unwrap_or(usize::MAX);
-    DLimits {
-        strsize: size("strsize"),
-        scratchsize: size("scratchsize"),
-        dynvarsize: size("dynvarsize"),
-        aggsize: size("aggsize"),
-        specsize: size("specsize"),
-        nspec: size("nspec"),
-        bufsize: size("bufsize"),
-    }
-}
-
-/// How a program's options have its data shown.
-fn shown(options: &Options) -> ConsumerOptions {
-    let number = |name| usize::try_from(options.number(name)).unwrap_or(0);
-    ConsumerOptions {
-        quiet: options.flag("quiet"),
-        strsize: number("strsize"),
-        rawbytes: options.flag("rawbytes"),
-        sort_key: options.flag("aggsortkey"),
-        sort_reverse: options.flag("aggsortrev"),
-        sort_key_position: number("aggsortkeypos"),
-        sort_position: number("aggsortpos"),
-        stack_indent: number("stackindent").min(200),
-        flow_indent: options.flag("flowindent"),
     }
 }
 
@@ -208,6 +177,17 @@ pub struct Placed {
     pub matched: Vec<usize>,
 }
 
+/// Checks that the options allow what a program does beside observing.
+pub fn allowed(compiled: &Compiled) -> Result<(), DError> {
+    if compiled.destructive && !compiled.options.flag("destructive") {
+        return Err(DError::Destructive);
+    }
+    if compiled.commands && !compiled.options.flag("system") {
+        return Err(DError::Commands);
+    }
+    Ok(())
+}
+
 /// Finds the probe points of a program. A clause with several descriptions counts once for each of them, as in DTrace.
 pub fn place(target: &Target, source: &DSource, compiled: &Compiled) -> Result<Placed, DError> {
     let (mut probes, mut points, mut matched) = (Vec::new(), Vec::new(), Vec::new());
@@ -247,8 +227,9 @@ pub fn place(target: &Target, source: &DSource, compiled: &Compiled) -> Result<P
     let header = FileHeader { name: source.name(), vars: compiled.slots, ..FileHeader::default() };
     let setup = DSetup {
         tables: Arc::new(compiled.tables.clone()),
-        limits: limits(&compiled.options),
-        output: shown(&compiled.options),
+        limits: compiled.options.limits(),
+        output: compiled.options.output(),
+        panics: compiled.panics,
         drop_tags: compiled.options.flag("droptags"),
         clauses: clauses(source, compiled),
     };
@@ -293,6 +274,7 @@ fn nothing(
 /// A program as it was inserted under this name.
 pub fn definition(target: &Arc<Target>, name: &str, source: &DSource) -> Result<Definition, DError> {
     let compiled = source.compile(target)?;
+    allowed(&compiled)?;
     let Placed { program, points, setup, .. } = place(target, source, &compiled)?;
     let made = Definition::new(name, &program, points);
     made.map(|made| made.with_d(setup)).map_err(|error| DError::NotArmed(error.kind.to_string()))

@@ -8,7 +8,7 @@ use trapline_trace::ProbeName;
 use trapline_trace::d::{AggregationState, Consumer, Home, Snapshot};
 
 use super::Session;
-use super::d_program::{Placed, place};
+use super::d_program::{Placed, allowed, place};
 use super::run::Observer;
 use super::saved::Origin;
 use crate::commands::{DError, DSource};
@@ -56,6 +56,7 @@ impl Session {
     /// # Errors
     /// A description that matches nothing, or a probe that cannot be armed; nothing of the program stays.
     pub fn insert_d(&mut self, source: &DSource, compiled: &Compiled) -> Result<DProgram, DError> {
+        allowed(compiled)?;
         let name = self.free_name(&source.name());
         let Placed { program, points, setup, matched } = place(&self.target, source, compiled)?;
         let (machine, interposer) = self.probed();

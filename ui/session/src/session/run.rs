@@ -439,7 +439,11 @@ impl Session {
         if let Some(how) = by_itself.then(|| self.crash.found(&self.machine)).flatten() {
             return Ending::KernelCrashed(how);
         }
+        let panicked = self.interposer.as_mut().is_some_and(Interposer::take_panicked);
         match (stop, stopped_by, enough) {
+            (Stop::Requested, Some(name), _) if panicked => {
+                Ending::KernelCrashed(format!("panic( ) in {name}"))
+            }
             (Stop::Requested, Some(_), Some(hits)) => Ending::EnoughHits(hits),
             (Stop::Requested, Some(name), None) => Ending::HandlerStopped(name),
             (stop, ..) => ending_of(stop, condition),

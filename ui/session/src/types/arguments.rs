@@ -33,6 +33,24 @@ fn in_program(probe: &Probe) -> Option<&Arc<UserModule>> {
     }
 }
 
+/// Whether a probe is at calls of a function that does not exist; a static probe whose arguments are described otherwise
+/// has types of its own.
+fn is_call(probe: &Probe) -> bool {
+    let provider = &*probe.name.provider;
+    let in_place =
+        |place: &Place| matches!(place, Place::LockNop { .. } | Place::Module { .. } | Place::User { .. });
+    let is_other = matches!(provider, "fbt" | "tracepoint" | "syscall" | "profile" | "proc" | "sched" | "io");
+    !is_other
+        && in_program(probe).is_none()
+        && probe.types.is_empty()
+        && probe.sites.first().is_some_and(|site| in_place(&site.place))
+}
+
+/// A name as its symbol has it.
+fn undashed(name: &str) -> String {
+    name.replace('-', "__")
+}
+
 impl GuestTypes {
     /// The types of the arguments of the probes of a description, as C writes them; empty if they are not known.
     #[must_use]
@@ -87,14 +105,25 @@ impl GuestTypes {
                 let own = parameters.into_iter().skip(1).zip(0..MOST);
                 Some(own.map(|(ty, number)| guest(ty, number, false)).collect())
             }
+            _ if is_call(probe) => {
+                let (_, parameters, _) = self.signature(self.function_of(probe)?)?;
+                Some(self.passed(&parameters, true))
+            }
             _ if probe.types.is_empty() => None,
             _ => {
-                let named = |(ty, number): (&trapline_providers::ArgumentType, u8)| GuestArgument {
-                    ty: ArgumentType::Named { native: ty.native.clone(), translated: ty.translated.clone() },
-                    number,
-                    pair: false,
+                let mut next = 0;
+                let named = |ty: &trapline_providers::ArgumentType| {
+                    let number = next;
+                    next += 1 + u8::from(ty.pair);
+                    let (native, translated) = (ty.native.clone(), ty.translated.clone());
+                    let argument = GuestArgument {
+                        ty: ArgumentType::Named { native, translated },
+                        number,
+                        pair: ty.pair,
+                    };
+                    (next <= MOST).then_some(argument)
                 };
-                Some(probe.types.iter().zip(0..MOST).map(named).collect())
+                Some(probe.types.iter().map_while(named).collect())
             }
         }
     }
@@ -106,6 +135,15 @@ impl GuestTypes {
         let in_kernel = |function: &str| self.find(CName::Function, Some(&name.module), function);
         match (&*name.provider, in_program(probe)) {
             (_, Some(program)) => self.program_function(program, &name.function),
+            // A call of a function that does not exist, which the debugging information of the caller declares.
+            ("sdt", _) if is_call(probe) => in_kernel(&format!("__dtrace_probe_{}", undashed(&name.name))),
+            (provider, _) if is_call(probe) => {
+                let Some(Place::User { module, .. }) = probe.sites.first().map(|site| &site.place) else {
+                    return None;
+                };
+                let function = format!("__dtrace_{}___{}", undashed(provider), undashed(&name.name));
+                self.program_function(module, &function)
+            }
             ("fbt", _) => in_kernel(&name.function),
             ("tracepoint", _) => in_kernel(&format!("__traceiter_{}", name.name)),
             _ => None,

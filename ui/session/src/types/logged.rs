@@ -26,6 +26,11 @@ impl Typed for GuestTypes {
             ("return", _) => CallForm::Return,
             _ => CallForm::Entry,
         };
+        // Without a name, the words of a static probe tell no less.
+        let is_view = matches!(&*probe.name.provider, "syscall" | "proc" | "sched" | "io");
+        if !is_view && !probe.types.is_empty() && probe.types.iter().all(|ty| ty.name.is_empty()) {
+            return None;
+        }
         let mut arguments = self.arguments_of(probe)?;
         let is_syscall = &*probe.name.provider == "syscall";
         let names = self.parameter_names(probe);

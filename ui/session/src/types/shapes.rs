@@ -34,6 +34,19 @@ const TELLING: &[(&str, &[&str])] = &[
     ("vm_area_struct", &["vm_start", "vm_end", "vm_flags"]),
 ];
 
+/// The members of types to which D translates arguments, and where the kernel's struct has their values. Members that are
+/// computed are left out.
+const TRANSLATED: &[(&str, &[(&str, &str)])] = &[
+    ("psinfo_t *", &[("pr_pid", "tgid"), ("pr_fname", "comm")]),
+    ("lwpsinfo_t *", &[("pr_lwpid", "pid"), ("pr_pri", "prio"), ("pr_onpro", "thread_info.cpu")]),
+    (
+        "bufinfo_t *",
+        &[("b_bcount", "bi_iter.bi_size"), ("b_blkno", "bi_iter.bi_sector"), ("b_error", "bi_status")],
+    ),
+    ("devinfo_t *", &[]),
+    ("fileinfo_t *", &[]),
+];
+
 /// C's own integer types: name, whether signed, bits; 0 for a word of the guest.
 const INTEGERS: &[(&str, bool, u32)] = &[
     ("int", true, 32),
@@ -73,12 +86,29 @@ impl Reader<'_> {
     pub fn shape(&self, probe: &Probe, names: &[String], n: usize, ty: &ArgumentType) -> (Shape, String) {
         let (shape, text) = match ty {
             ArgumentType::Guest(id) => (self.of(*id), self.types.type_text(*id)),
-            ArgumentType::Named { native, .. } => (self.named(native), native.clone()),
+            ArgumentType::Named { native, translated } => match self.translated(native, translated) {
+                Some(shape) => (shape, translated.clone()),
+                None => (self.named(native), native.clone()),
+            },
         };
         let name = names.get(n).map(String::as_str).unwrap_or_default();
         let at_entry = &*probe.name.name != "return";
         let place = format!("{}:{}", probe.name.provider, probe.name.function);
         (if at_entry { flagged(shape, &place, name) } else { shape }, text)
+    }
+
+    /// An argument that D translates, by the members that the kernel's struct has as they are.
+    fn translated(&self, native: &str, translated: &str) -> Option<Shape> {
+        let (_, members) = TRANSLATED.iter().find(|(known, _)| *known == translated)?;
+        let name = native.strip_prefix("struct ")?.trim_end_matches(['*', ' ']);
+        let id = self.types.type_named(TypeTag::Struct, None, name)?;
+        let named =
+            |(name, path): &(&str, &str)| Some(Field { name: (*name).to_owned(), ..self.at_path(id, path)? });
+        let fields: Vec<Field> = members.iter().filter_map(named).collect();
+        if fields.is_empty() {
+            return Some(Shape::Pointer(Pointee::Unread));
+        }
+        Some(Shape::Pointer(Pointee::Struct(Members { reads: reads(&fields), fields, more: true })))
     }
 
     /// A type that is written in C.

@@ -17,8 +17,9 @@ use trapline_session::{
     Session,
 };
 use trapline_trace::d::{Consumer, Firing};
-use trapline_trace::{ChannelConfig, HeaderItems, RecordView, Symbolize};
+use trapline_trace::{HeaderItems, RecordView, Symbolize};
 
+use crate::cmd::insert::d_channel;
 use crate::ctrl_c;
 use crate::d_text::TextError;
 use crate::failure::{Exit, Failure};
@@ -147,8 +148,15 @@ fn run_on(
             .compile_about(session.target(), process.number)
             .map_err(|error| failed(&error, line, program))?,
     };
-    let inserted =
-        session.insert_d(program, &compiled).map_err(|error| not_inserted(&error, program, &compiled))?;
+    let inserted = match session.insert_d(program, &compiled) {
+        Err(error @ (DError::Destructive | DError::Commands)) => {
+            let counts = program.matches(session.target(), &compiled);
+            let counts = counts.map_err(|error| not_inserted(&error, program, &compiled))?;
+            tell_matches(program, &compiled, counts.iter().sum(), talk);
+            return Err(said(error.to_string()));
+        }
+        inserted => inserted.map_err(|error| not_inserted(&error, program, &compiled))?,
+    };
     tell_matches(program, &compiled, inserted.matched, talk);
     if compiled.clauses.is_empty() {
         return Err(said("no probes matched"));
@@ -159,13 +167,9 @@ fn run_on(
 
 /// The guest where the program begins, and the process that it is about.
 fn start(guest: Guest, line: &Line, compiled: &Compiled) -> Result<(Session, Option<Process>), Stop> {
-    let buffer = usize::try_from(compiled.options.number("bufsize")).unwrap_or(1 << 22);
     let flow = compiled.options.flag("flowindent");
     let mut session = guest.start(Probing {
-        channel: ChannelConfig {
-            sub_buffer_size: buffer.clamp(1 << 12, 1 << 26),
-            ..ChannelConfig::growing()
-        },
+        channel: d_channel(&compiled.options),
         // Entries and returns are paired by thread.
         header: if flow { HeaderItems::default() | HeaderItems::PID } else { HeaderItems::default() },
         ..Probing::default()
@@ -356,7 +360,8 @@ fn follow(
     talk: &Talk,
 ) -> Done {
     let Some(setup) = session.d_ends().pop().map(|end| end.setup) else { return Ok(Exit::Ok) };
-    let consumer = Consumer::new(Arc::clone(&setup.tables), setup.output.clone());
+    // A program with system() is inserted only where -x system allows it.
+    let consumer = Consumer::new(Arc::clone(&setup.tables), setup.output.clone()).with_commands();
     let mut printer = Printer { consumer, out, talk, command: process.map(|_| CommandOutput::default()) };
     session.begin_d(program);
     session.pass_records(&mut printer).map_err(Failure::Output)?;
@@ -364,10 +369,8 @@ fn follow(
     if session.d_exit(program).is_none() {
         let ending = run_guest(session, (process, growing), &mut printer)?;
         crashed = ending.is_crash();
-        if !matches!(
-            ending,
-            Ending::HandlerStopped(_) | Ending::Interrupted | Ending::Until(_) | Ending::Limit
-        ) {
+        let exited = matches!(ending, Ending::HandlerStopped(_)) && session.d_exit(program).is_some();
+        if !exited && !matches!(ending, Ending::Interrupted | Ending::Until(_) | Ending::Limit) {
             talk.line(&format!("dtrace: {ending}"));
         }
     }
@@ -384,6 +387,11 @@ fn follow(
         .sentences(setup.drop_tags)
         .iter()
         .for_each(|sentence| talk.line(&format!("dtrace: {sentence}")));
+    match session.counts().lost() {
+        0 => {}
+        1 => talk.line("dtrace: 1 drop on CPU 0"),
+        lost => talk.line(&format!("dtrace: {lost} drops on CPU 0")),
+    }
     match session.d_exit(program) {
         Some(status) => Ok(Exit::Status(status as u8)),
         None if crashed => Ok(Exit::Crashed),
