@@ -206,6 +206,19 @@ fn flow_is_indented_and_calls_are_timed() {
         .output()
         .unwrap();
     assert!(String::from_utf8_lossy(&run.stdout).contains("\n -> do_fork"), "{run:?}");
+    let run = |clause: &str| {
+        let mut command = Command::new(crate::cli::binary());
+        let output = command.args(["run", "embedded:ia32", "-q", "-F", "-n", clause]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(run(program).contains("\n -> do_fork"));
+    let bare = run("fbt::do_fork:,fbt::kmalloc:");
+    let lines: Vec<&str> = bare.lines().collect();
+    let fork = lines.iter().position(|line| line.starts_with(" -> do_fork")).unwrap();
+    assert!(lines[fork + 1].starts_with("   -> kmalloc "), "{bare}");
+    assert!(lines[fork + 2].starts_with("   <- kmalloc ") && lines[fork + 2].ends_with(" ns"), "{bare}");
+    let back = lines[fork..].iter().find(|line| line.starts_with(" <- do_fork")).unwrap();
+    assert!(back.contains(" in ") && back.ends_with(" us"), "{bare}");
 }
 
 #[test]

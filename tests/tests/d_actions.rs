@@ -46,8 +46,12 @@ fn destructive_actions_are_refused_without_the_option() {
         assert!(compiled.status.success(), "{action}: {}", text(&compiled.stderr));
         let run = Command::new(crate::cli::binary()).args(["run", "embedded:ia32", "-n", &program]).output();
         let run = run.unwrap();
-        assert_eq!(run.status.code(), Some(3), "{action}: {}", text(&run.stderr));
-        assert!(text(&run.stderr).contains("Destructive actions not allowed"), "{}", text(&run.stderr));
+        assert_eq!(run.status.code(), Some(2), "{action}: {}", text(&run.stderr));
+        assert!(
+            text(&run.stderr).contains("Destructive actions not allowed; -w allows them"),
+            "{}",
+            text(&run.stderr)
+        );
     }
 }
 
@@ -79,9 +83,35 @@ fn commands_of_the_host_run_where_they_are_allowed() {
 }
 
 #[test]
+fn a_recording_neither_runs_commands_nor_writes_files() {
+    let folder = TempDir::new().unwrap();
+    let clause = "BEGIN { system(\"touch made\"); freopen(\"made\"); printf(\"x\"); }";
+    let trapline = |arguments: &[&str]| {
+        let mut command = Command::new(crate::cli::binary());
+        let output = command.current_dir(folder.path()).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        assert!(!folder.path().join("made").exists(), "{arguments:?}");
+        text(&output.stderr)
+    };
+    let limit = ["--limit-insns", "100000"];
+    let record = ["record", "embedded:idle", "-w", "-x", "system", "--record", "r.tlr", "-n", clause];
+    let raw = ["run", "embedded:idle", "-w", "-x", "system", "-f", "raw", "-o", "r.tlt", "-n", clause];
+    for arguments in [&record[..], &raw] {
+        let mut command = Command::new(crate::cli::binary());
+        let output = command.current_dir(folder.path()).args([arguments, &limit].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(124), "{}", text(&output.stderr));
+        assert!(!folder.path().join("made").exists(), "{arguments:?}");
+    }
+    let said = trapline(&["replay", "r.tlr", "--verify"]);
+    assert!(said.contains("system() has no effect here"), "{said}");
+    trapline(&["trace", "cat", "r.tlt"]);
+}
+
+#[test]
 fn chill_lets_time_pass_and_no_instruction() {
     let program = "BEGIN { this->t = timestamp; this->i = icount; chill(7000000); \
-                   printf(\"%d %d\\n\", timestamp - this->t, icount - this->i); chill(493000000); chill(1); } \
+                   printf(\"%d %d\\n\", timestamp - this->t, icount - this->i); chill(493000000); } \
+                   BEGIN { chill(1); } \
                    tick-1ms { printf(\"%d\", (timestamp - 1595) / 500000000); exit(0); }";
     let output = dtrace(&["-q", "-w", "-n", program]);
     assert_eq!(text(&output.stdout), "7000000 0\n1\n", "{}", text(&output.stderr));
@@ -126,6 +156,12 @@ fn a_breakpoint_ends_the_run_and_a_panic_is_a_crash() {
 }
 
 #[test]
+fn dates_have_both_forms() {
+    let program = "BEGIN { printf(\"%T|%Y\", walltimestamp, walltimestamp); exit(0); }";
+    assert_eq!(shown(&["-q", "-n", program]), "Sat, 01 Jan 2000 00:00:00 +0000|2000 Jan  1 00:00:00\n");
+}
+
+#[test]
 fn an_argument_with_an_effect_has_it_once() {
     let program = "inline int twice[int x] = x + x; inline int none[int x] = 3; \
         struct both { int sum; int one; string name; }; \
@@ -142,9 +178,9 @@ fn an_argument_with_an_effect_has_it_once() {
 fn a_record_as_large_as_the_buffer_is_whole_or_counted() {
     // Each part has 4 KiB; the last one takes the record past the size of the buffer, byte by byte.
     let program = |last: usize| {
-        let parts = "tracemem(&x, 4096); ".repeat(15);
+        let parts = "tracemem(x, 4096); ".repeat(15);
         format!(
-            "char x[4096]; BEGIN {{ {parts} tracemem(&x, {last}); }} BEGIN {{ printf(\"end\"); exit(0); }}"
+            "char x[4096]; BEGIN {{ {parts} tracemem(x, {last}); }} BEGIN {{ printf(\"end\"); exit(0); }}"
         )
     };
     let mut whole = 0;
@@ -168,7 +204,7 @@ fn a_record_as_large_as_the_buffer_is_whole_or_counted() {
 
 #[test]
 fn records_and_aggregations_of_4_mib_are_whole_or_counted() {
-    let parts = "tracemem(&x, 65536); ".repeat(16);
+    let parts = "tracemem(x, 65536); ".repeat(16);
     let program = |times: usize| {
         format!("char x[65536]; BEGIN {{ {} }} BEGIN {{ printf(\"end\"); exit(0); }}", parts.repeat(times))
     };

@@ -7,9 +7,11 @@ use crate::cli::{Ran, trace_file_prints_the_run, trapline};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use tempfile::TempDir;
 use trapline_emu::load::ElfView;
 use trapline_providers::sdt::{CallSites, Domain};
+use trapline_session::{GuestBuilder, GuestTypes};
 use trapline_tests::root;
 
 const KERNEL: &str = ".guests/linux-cloud-amd64";
@@ -39,7 +41,11 @@ fn compile(folder: &Path, compiler: &str, file: &str, flags: &[&str]) -> PathBuf
 
 /// The shop, as prepared by a loader that supports USDT.
 fn shop(folder: &Path) -> PathBuf {
-    let path = compile(folder, "gcc", "shop.c", &SHOP);
+    shop_with(folder, &[])
+}
+
+fn shop_with(folder: &Path, flags: &[&str]) -> PathBuf {
+    let path = compile(folder, "gcc", "shop.c", &[&SHOP[..], flags].concat());
     let mut file = std::fs::read(&path).unwrap();
     let sites = CallSites::read(&ElfView::parse(&file).unwrap(), Domain::User).unwrap();
     assert_eq!((sites.sites.len(), sites.refused.len()), (2, 0), "{:?}", sites.refused);
@@ -392,15 +398,32 @@ fn guest_python_is_probed_by_pid_too() {
 fn guest_functions_of_a_program_with_debugging_information_have_typed_arguments() {
     let folder = TempDir::new().unwrap();
     let typed = compile(folder.path(), "gcc", "typed.c", &["-g"]);
-    let guest = Guest::new(folder, &[typed], "/typed\n");
+    let shop = shop_with(folder.path(), &["-g"]);
+    let guest = Guest::new(folder, &[typed, shop], "/typed\n/shop wood\n");
     let clause = "pid*:typed:area:entry { printf(\"%d %s %d\", args[0]->x, stringof(args[0]->name), args[1]); } \
-                  pid*:typed:area:return { printf(\"%d\", args[1]); }";
+                  pid*:typed:area:return { printf(\"%d\", args[1]); } \
+                  shop:::sale { printf(\"sale %d %s %d\", args[0], copyinstr(args[1]), args[2]); } \
+                  shop:::order-placed { printf(\"order %d %d\", args[0], args[1]); } \
+                  sdt:shop::checkout { printf(\"checkout %d %s\", args[0], copyinstr((uintptr_t)args[1])); }";
     let (ran, seen) =
         guest.run(&["-x", "quiet", "-n", "pid*:typed:area:entry,pid*:typed:area:return", "-n", clause]);
     assert!(seen.contains(&"area -12".to_owned()), "{seen:?}");
     assert!(ran.out.contains(" area(p=0x"), "{}", ran.out);
     assert!(ran.out.contains(" {x=-3, name=\"here\", flags=5}, scale=4)\n"), "{}", ran.out);
     assert!(ran.out.contains(" area() = -12\n"), "{}", ran.out);
+    for line in ["sale 1 wood -7", "checkout 200 wood", "order 2 6"] {
+        assert!(ran.out.lines().any(|own| own == line), "{line}: {}", ran.out);
+    }
+    let image = GuestBuilder::image(root().join(KERNEL).to_str().unwrap()).initrd(guest.initrd.as_str());
+    let types = Arc::new(GuestTypes::new(Arc::clone(image.open().unwrap().target())));
+    for (probe, wanted) in [
+        ("shop:shop:sale:sale", &["uint64_t", "uint64_t", "int32_t"][..]),
+        ("shop:shop:order:order-placed", &["long", "long"]),
+        ("sdt:shop:sale:checkout", &["int64_t", "char *"]),
+        ("shop:shop:wide:crooked", &[]),
+    ] {
+        assert_eq!(types.argument_names(probe), wanted, "{probe}");
+    }
     assert!(
         ran.out.contains("-3 here 4") && ran.out.lines().any(|line| line.starts_with("-12")),
         "{}",

@@ -5,7 +5,7 @@ use crate::check::Checker;
 use crate::error::{Error, Pos, Result};
 use crate::generate::Code;
 use crate::guest::{GuestTypeId, TypeTag, Types, scoped};
-use crate::library;
+use crate::library::{FILES, Mentioned};
 use crate::node::{Node, Step};
 use crate::options::Options;
 use crate::parse::{Reading, parse};
@@ -153,12 +153,12 @@ impl Compiler {
 
     /// Reads the files of the library whose names a text uses, each once.
     fn libraries(&mut self, text: &[u8]) -> Result<()> {
-        let words = library::words(text);
-        for (number, file) in library::FILES.iter().enumerate() {
+        let mentioned = Mentioned::by(text);
+        for (number, file) in FILES.iter().enumerate() {
             if self.read.contains(&number) {
                 continue;
             }
-            let Some(items) = file.wanted(&words, &*self.types.imports.guest) else { continue };
+            let Some(items) = file.wanted(number, &mentioned, &*self.types.imports.guest) else { continue };
             self.read.insert(number);
             let mut checker = Checker::new(&mut self.types, &mut self.scope, &self.options);
             checker.in_library = true;

@@ -5,8 +5,8 @@
 //! kernel is left out for guests whose types are not known. Its translators are checked member by member, when a
 //! program uses a member: a kernel may lack one.
 
-use std::collections::BTreeSet;
-use std::sync::OnceLock;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{LazyLock, OnceLock};
 
 use crate::ast::{Item, Storage};
 use crate::guest::{TypeTag, Types};
@@ -20,14 +20,7 @@ pub(crate) struct File {
     /// Whether arguments of probes are translated by it.
     translates: bool,
     /// Its declarations, read once for all programs.
-    read: OnceLock<Declarations>,
-}
-
-/// The declarations of a file.
-struct Declarations {
-    items: Vec<Item>,
-    /// The names of its types and inlines.
-    names: Vec<String>,
+    read: OnceLock<Vec<Item>>,
 }
 
 /// A file of the library.
@@ -62,28 +55,43 @@ const TYPES: [&str; 11] = [
     "zoneid_t",
 ];
 
-/// The names in a text, also those in its comments and strings.
-pub(crate) fn words(text: &[u8]) -> BTreeSet<&[u8]> {
-    let words = text.split(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
-    words.filter(|word| !word.is_empty()).collect()
+/// The files that the words of a text name, also those in its comments and strings.
+pub(crate) struct Mentioned {
+    files: BTreeSet<usize>,
+    /// Whether it names something that every file that translates may be needed for.
+    translating: bool,
+}
+
+/// The files, by the names of their types and inlines.
+static NAMES: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
+    let named = |(number, file): (usize, &File)| {
+        names(file.items()).map(|name| (name.to_owned(), number)).collect::<Vec<_>>()
+    };
+    FILES.iter().enumerate().flat_map(named).collect()
+});
+
+impl Mentioned {
+    pub fn by(text: &[u8]) -> Self {
+        let mut found = Self { files: BTreeSet::new(), translating: false };
+        for word in text.split(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_') {
+            let Ok(word) = std::str::from_utf8(word) else { continue };
+            found.files.extend(NAMES.get(word));
+            found.translating |= TRANSLATING.contains(&word);
+        }
+        found
+    }
 }
 
 impl File {
-    /// Its declarations, if a program with these words uses them and the guest has what they describe.
-    pub fn wanted(&self, words: &BTreeSet<&[u8]>, guest: &dyn Types) -> Option<&[Item]> {
+    /// Its declarations, if a program that names these files uses them and the guest has what they describe.
+    pub fn wanted(&self, number: usize, mentioned: &Mentioned, guest: &dyn Types) -> Option<&[Item]> {
         let known = |tag: &&str| guest.type_named(TypeTag::Struct, None, tag).is_some();
-        let Declarations { items, names } = self.declarations();
-        let translates = self.translates && TRANSLATING.iter().any(|word| words.contains(word.as_bytes()));
-        let used = translates || names.iter().any(|name| words.contains(name.as_bytes()));
-        (used && self.needs.iter().all(known)).then_some(items)
+        let used = self.translates && mentioned.translating || mentioned.files.contains(&number);
+        (used && self.needs.iter().all(known)).then(|| self.items())
     }
 
-    fn declarations(&self) -> &Declarations {
-        self.read.get_or_init(|| {
-            let items = self.parsed().script.items;
-            let names = names(&items).map(str::to_owned).collect();
-            Declarations { items, names }
-        })
+    fn items(&self) -> &[Item] {
+        self.read.get_or_init(|| self.parsed().script.items)
     }
 
     fn parsed(&self) -> Parsed {

@@ -9,7 +9,8 @@ use super::record::{Reader, Snapshot, SnapshotEntry, Value};
 use super::sort::{Sorting, sort};
 use super::tables::{Action, AggKind, Aggregation, Record, Tables};
 use super::values::{
-    Firing, ShowSymbols, date, fault, float, int_width, shown_value, symbol, trace_width, value_text,
+    Firing, ShowSymbols, date, date_of_mail, fault, float, int_width, shown_value, symbol, trace_width,
+    value_text,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -384,6 +385,7 @@ impl Consumer {
                 text(out, c, shown.as_bytes(), width, precision);
             }
             (b'Y', Value::Int(value)) => text(out, c, date(*value).as_bytes(), width, precision),
+            (b'T', Value::Int(value)) => text(out, c, date_of_mail(*value).as_bytes(), width, precision),
             (b'S', Value::Bytes(bytes)) => {
                 let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
                 let shown = bytes.get(..end).unwrap_or_default().escape_ascii().to_string();

@@ -122,6 +122,22 @@ pub(super) fn float(c: &Conversion, field: Field, bits: u64, precision: Option<u
 
 /// `%Y`: nanoseconds since 1970 as a date in UTC.
 pub(super) fn date(nanoseconds: u64) -> String {
+    let ((year, month, day), time) = moment(nanoseconds);
+    format!("{year:04} {month} {day:2} {time}")
+}
+
+/// `%T`: the same in the form of RFC 822.
+pub(super) fn date_of_mail(nanoseconds: u64) -> String {
+    let ((year, month, day), time) = moment(nanoseconds);
+    // The first day was a Thursday.
+    let weekday = (nanoseconds / 86_400_000_000_000 + 4) % 7;
+    let names = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+    let weekday = names.get(weekday as usize).copied().unwrap_or("Sun");
+    format!("{weekday}, {day:02} {month} {year:04} {time} +0000")
+}
+
+/// Year, month and day, and the time of the day, of a number of nanoseconds since 1970.
+fn moment(nanoseconds: u64) -> ((i64, &'static str, i64), String) {
     let seconds = (nanoseconds / 1_000_000_000) as i64;
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Civil from days, with years that begin in March.
@@ -136,5 +152,5 @@ pub(super) fn date(nanoseconds: u64) -> String {
     let year = year_of_era + era * 400 + year;
     let names = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let name = names.get(month as usize - 1).copied().unwrap_or("Jan");
-    format!("{year:04} {name} {day:2} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+    ((year, name, day), format!("{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60))
 }

@@ -145,8 +145,10 @@ fn call(
     let firing = Firing { name, id: probe.id, clause: h.major, time: h.time_ns, thread, symbols: &|_| None };
     let (arrow, took) = flow.arrow(firing);
     let mut line = String::new();
-    if !items.is_empty() {
-        header(items, record, &mut line);
+    header(items, record, &mut line);
+    // Without an item it says nothing about a call.
+    if !line.contains(' ') {
+        line.clear();
     }
     line.push_str(&arrow);
     match by_layout(record, symbols) {
@@ -160,7 +162,10 @@ fn call(
             data(record, symbols, &mut line);
         }
     }
-    line.push_str(&took.map(duration).unwrap_or_default());
+    if let Some(took) = took {
+        line.push_str(" in");
+        line.push_str(&duration(took));
+    }
     line.push('\n');
     Some(line)
 }

@@ -108,6 +108,9 @@ pub fn d_options(args: &ProbeArgs) -> Result<Options, Failure> {
 /// What an error in the D program of the command line means: a text of RPN is one for another option.
 fn refused(args: &ProbeArgs, error: CommandError) -> Failure {
     let CommandError::D(wrong) = &error else { return error.into() };
+    if matches!(**wrong, DError::Destructive) {
+        return Failure::Usage(format!("{wrong}; -w allows them"));
+    }
     let DError::Text { name, is_file: false, .. } = &**wrong else { return error.into() };
     let is_meant = |text: &&String| DText::clauses(text).name == *name && Clause::is_rpn(text);
     match args.d_clauses().find(is_meant) {
