@@ -156,6 +156,20 @@ fn a_breakpoint_ends_the_run_and_a_panic_is_a_crash() {
 }
 
 #[test]
+fn unsigned_numbers_stay_so_as_keys_and_in_sums() {
+    let program = "uint32_t u; int i; int64_t l; uint8_t c; int8_t d; \
+        BEGIN { u = 3000000000; i = -7; l = u - i; c = 140; d = -1; \
+                printf(\"%d %d %d %d\\n\", l, (int)(c - d), (c - d) % i, (u - i) / 1000LL); \
+                @[u] = count(); @[0x80000000] = count(); @m = max(u - i); exit(0); }";
+    let text = shown(&["-q", "-n", program]);
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["3000000007", "141", "1", "3000000"], "{text}");
+    for line in [vec!["2147483648", "1"], vec!["3000000000", "1"], vec!["3000000007"]] {
+        assert!(lines.contains(&line), "{line:?}: {text}");
+    }
+}
+
+#[test]
 fn dates_have_both_forms() {
     let program = "BEGIN { printf(\"%T|%Y\", walltimestamp, walltimestamp); exit(0); }";
     assert_eq!(shown(&["-q", "-n", program]), "Sat, 01 Jan 2000 00:00:00 +0000|2000 Jan  1 00:00:00\n");

@@ -313,8 +313,8 @@ impl Consumer {
     /// A key or a value in a line of an aggregation.
     fn datum(&self, field: Field, value: &Value, normal: u64, symbols: ShowSymbols<'_>, out: &mut Vec<u8>) {
         match (field, value) {
-            (Field::Int { size, .. }, Value::Int(value)) => {
-                let signed = size >= 4;
+            (Field::Int { size, signed }, Value::Int(value)) => {
+                let signed = signed && size >= 4;
                 let c = Conversion { name: "d".to_owned(), ..Conversion::default() };
                 out.push(b' ');
                 let shown = if normal > 1 { value / normal } else { *value };

@@ -232,11 +232,19 @@ impl Checker<'_> {
         self.compute(op, a, b, ty, pos)
     }
 
+    /// An operand of arithmetic in a type. A negative one keeps its sign in sums and products: their lower bits are the
+    /// same, and the result has 64 bits.
+    fn operand(&self, op: &str, node: Node, ty: TypeId) -> Node {
+        let ((_, signed), (size, result)) = (self.types.int(node.ty), self.types.int(ty));
+        let keeps = signed && !result && size < 8 && matches!(op, "+" | "-" | "*");
+        self.convert(node, if keeps { self.types.builtin("long long") } else { ty })
+    }
+
     /// Arithmetic in a type.
     fn compute(&mut self, op: &'static str, a: Node, b: Node, ty: TypeId, pos: Pos) -> Result<Node> {
         let shift = matches!(op, "<<" | ">>");
-        let a = self.convert(a, ty);
-        let b = if shift { b } else { self.convert(b, ty) };
+        let a = self.operand(op, a, ty);
+        let b = if shift { b } else { self.operand(op, b, ty) };
         if matches!(op, "/" | "%") && b.constant() == Some(0) {
             return Err(pos.error("D_DIV_ZERO", "expression contains division by zero"));
         }

@@ -2,7 +2,8 @@
 //! compiled programs; the rules are those of docs/d.md and of the D guide.
 //!
 //! Operators compute with 64 bits in the wider type of their operands, without a sign if either has none. A value is
-//! cut to its type when it is assigned, cast, a key, or converted to a type that is narrower or has another sign.
+//! cut to its type when it is assigned, cast, a key, or converted to a type that is narrower or has another sign; but an
+//! operand of a sum or a product keeps its sign.
 //! Operands are evaluated from left to right; of `=` the right side comes before the keys on the left. 0 and a string
 //! that is null are the same as no value.
 
@@ -69,6 +70,13 @@ pub fn cut(value: u64, ty: Type) -> u64 {
 /// A value of one type as one of another.
 fn converted(value: u64, from: Type, to: Type) -> u64 {
     if from == to { value } else { cut(value, to) }
+}
+
+/// An operand of arithmetic: a negative one keeps its sign in sums and products without a sign.
+fn operand(op: &str, value: u64, from: Type, to: Type) -> u64 {
+    let ((_, _, signed), (_, size, result)) = (TYPES[from], TYPES[to]);
+    let keeps = signed && !result && size < 8 && matches!(op, "+" | "-" | "*");
+    if keeps { value } else { converted(value, from, to) }
 }
 
 /// The type in which two types are computed.
@@ -212,9 +220,9 @@ impl Tree {
             }
             Self::Binary(op, a, b) => {
                 let (left, right) = (a.value(state)?, b.value(state)?);
-                let left = converted(left, a.ty(), self.ty());
+                let left = operand(op, left, a.ty(), self.ty());
                 let shift = matches!(*op, "<<" | ">>");
-                let right = if shift { right } else { converted(right, b.ty(), self.ty()) };
+                let right = if shift { right } else { operand(op, right, b.ty(), self.ty()) };
                 compute(op, left, right, self.ty())?
             }
             Self::Compare(op, a, b) => {
