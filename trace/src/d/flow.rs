@@ -42,8 +42,8 @@ impl Flow {
         (format!("{shown:<COLUMNS$} "), duration)
     }
 
-    /// What stands before the function of a record, `-> `, `<- ` or `| ` with its indentation, and how long the call took
-    /// that it ends.
+    /// The indentation and the arrow before the function of a record, `-> `, `<- ` or `| `, and how long the call took that
+    /// it ends.
     pub fn arrow(&mut self, firing: Firing<'_>) -> (String, Option<u64>) {
         let provider = firing.name.provider.as_ref();
         let again = self.last.replace((firing.id, firing.time)) == Some((firing.id, firing.time));

@@ -8,10 +8,20 @@ use super::sort::sort;
 use super::tables::{Action, Aggregation, Record};
 use super::values::{Firing, ShowSymbols, fault, shown_value, symbol};
 use crate::hex::{HexStyle, hex};
-use crate::sink::Shown;
 use serde_json::{Map, Value as Json, json};
 use std::io;
 use std::sync::Arc;
+
+/// A piece of a D program's output.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Shown {
+    /// Instructions retired at the firing; `None` for what is shown at the end.
+    pub icount: Option<u64>,
+    /// The text, as dtrace(1) prints it.
+    pub text: Vec<u8>,
+    /// The JSON objects, one per line; none if they are not wanted.
+    pub objects: Vec<Json>,
+}
 
 fn name_of(action: &Action) -> &'static str {
     match action {

@@ -10,6 +10,7 @@ mod text;
 use std::io;
 
 use crate::channel::Counts;
+pub use crate::d::Shown;
 use crate::guest_stack::GuestStack;
 use crate::names::Symbolize;
 use crate::record::{HeaderItems, Kind, RecordView};
@@ -57,17 +58,6 @@ pub struct Reply {
     pub lines: Vec<String>,
     /// For JSON: one object.
     pub object: serde_json::Value,
-}
-
-/// A piece of a D program's output.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Shown {
-    /// Instructions retired at the firing; `None` for what is shown at the end.
-    pub icount: Option<u64>,
-    /// The text, as dtrace(1) prints it.
-    pub text: Vec<u8>,
-    /// The JSON objects, one per line; none if they are not wanted.
-    pub objects: Vec<serde_json::Value>,
 }
 
 /// A destination of records.
