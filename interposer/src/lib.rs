@@ -24,8 +24,8 @@ mod sources;
 pub use d::{DClause, DDrops, DFault, DSetup, DVariable};
 pub use hit::{
     CoreFile, DumpTaker, HandlerState, HandlerTrace, Interposer, InterposerConfig, NotedHit, Output,
-    PointView, ProbeNames, ProgramView, SavedInterposer, StoredInterposer, StoredInterposerError,
-    SymbolNames, Traces, processor_register,
+    PointView, ProbeNames, ProgramView, RefusedRecords, SavedInterposer, StoredInterposer,
+    StoredInterposerError, SymbolNames, Traces, processor_register,
 };
 pub use model::{
     Arguments, Clock, Condition, Definition, Event, HandlerError, InsertError, InsertErrorKind, Place, Point,

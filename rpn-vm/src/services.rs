@@ -30,6 +30,9 @@ pub const KERNEL_STACK: u64 = 4;
 /// Number of `symbol`.
 pub const SYMBOL: u64 = 5;
 
+/// Number of `dti_log`.
+pub const DTI_LOG: u64 = 6;
+
 /// Numbers of the services that compiled D programs call.
 pub mod d {
     /// Number of `d_record`.
@@ -60,6 +63,8 @@ pub mod d {
     pub const AGGREGATE_FIXED: u64 = 0x10c;
     /// Number of `d_change`.
     pub const CHANGE: u64 = 0x10d;
+    /// Number of `d_dti`.
+    pub const DTI: u64 = 0x10e;
     /// First address of the constants of a D program, in a part of the address space that no guest has.
     pub const CONSTANTS: u64 = 0x00d7_0100_0000_0000;
     /// First address of its variables that have an address.
@@ -222,6 +227,14 @@ pub const SERVICES: &[Service] = &[
         observes: true,
     },
     Service {
+        number: DTI_LOG,
+        name: "dti_log",
+        stack: "data length priority name.. count -- result",
+        does: "writes a record to a driver's channel: bytes of memory, and the name of the channel as `symbol` gives \
+               names; 0, or -1 if it is not written",
+        observes: false,
+    },
+    Service {
         number: d::RECORD,
         name: "d_record",
         stack: "fields.. part --",
@@ -317,6 +330,14 @@ pub const SERVICES: &[Service] = &[
         name: "d_change",
         stack: "arguments.. number -- value",
         does: "calls a destructive action of D: it writes the guest's memory, lets time pass, or ends the run",
+        observes: false,
+    },
+    Service {
+        number: d::DTI,
+        name: "d_dti",
+        stack: "name priority data length -- result",
+        does: "writes a record to a driver's channel: strings, or bytes if `length` is not the least integer; 0, or -1 \
+               if it is not written",
         observes: false,
     },
 ];

@@ -69,3 +69,20 @@ make_image() {
     say "making $3"
     scripts/guests/newc --root "$1" "$2" "$guests/$3"
 }
+
+# make_dti ARCH FLAVOUR: drivers that trace, for one kernel.
+make_dti() {
+    local image=dti-$2.cpio.gz folder=$work/dti-image-$2 module
+    local inputs=("$guests/busybox-$1" "$guests/dti-$2"/*.ko)
+    current "$image" "${inputs[@]}" "$recipes/dti.init" && return
+    mkdir "$folder"
+    cp "$guests/dti-$2"/*.ko "$folder"
+    cp "$guests/busybox-$1" "$folder/busybox"
+    cp "$recipes/dti.init" "$folder/init"
+    {
+        cat "$recipes/base.list"
+        echo 'dir /lib 755'
+        for module in "$folder"/*.ko; do echo "file /lib/${module##*/} ${module##*/} 644"; done
+    } > "$folder/list"
+    make_image "$folder" "$folder/list" "$image"
+}

@@ -243,3 +243,105 @@ fn a_script_sets_levels_and_a_recording_has_that() {
         assert!(refused.err.contains(sentence), "{}", refused.err);
     }
 }
+
+#[test]
+fn handlers_write_to_channels_and_say_what_was_refused() {
+    for guest in GUESTS {
+        let folder = folder(&[]);
+        let here = folder.path();
+        let program = "fbt::vortex_open:entry { @[dti(\"kernel\", 4, \"opened\")] = count(); dti(\"kernel\", 3, arg0, 4); \
+                       dti(\"kernel\", 7, \"low\"); dti(\"floppy\", 1, \"none\"); dti(\"timer\", 1, arg0, 100); }";
+        let args = ["record", guest, "-w", "-n", program, "--console", "none", "-o", "run.tlr"];
+        let written = ran(here, &args, 0);
+        let opened = |out: &str| out.lines().filter(|line| line.ends_with("kernel  opened")).count();
+        let after = ran(here, &["dti", "show", "run.tlr", "kernel"], 0).out;
+        ran(here, &["replay", "run.tlr", "--verify"], 0);
+        let times = opened(&after);
+        assert!(times > 0 && opened(&ran(here, &["dti", "show", guest, "kernel"], 0).out) == 0, "{after}");
+        let counted = |text: &str| {
+            written.err.contains(&format!("{times} record{} {text}", if times == 1 { "" } else { "s" }))
+        };
+        assert!(counted("not written to kernel: the level of the channel is lower"), "{}", written.err);
+        assert!(counted("not written to floppy: there is no such channel"), "{}", written.err);
+        assert!(counted("not written to timer: the record is longer than a sub-buffer"), "{}", written.err);
+        // The records of the guest itself are as before, and the times are in order.
+        let times: Vec<u64> =
+            after.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
+        assert!(times.is_sorted(), "{after}");
+        // Without -w it is refused, and observe-only it is not.
+        let refused = trapline(here, &["run", guest, "-n", program, "--console", "none"]);
+        assert!(
+            refused.code != 0 && refused.err.contains("Destructive actions not allowed"),
+            "{}",
+            refused.err
+        );
+    }
+    let rpn = "fbt::vortex_open:entry { push r, rsp; push 8; push 4; push 0x6c656e72656b; push 1; push 6; callk; log 1; exit }";
+    let folder = folder(&[]);
+    let args = ["run", "embedded:dti", "--rpn", rpn, "--console", "none", "--save", "saved", "-f", "json"];
+    let written = ran(folder.path(), &args, 0).out;
+    assert!(
+        written.contains("\"observe_only\":false") && written.contains("\"data\":\"0000000000000000\""),
+        "{written}"
+    );
+    let restored = ["dti", "show", "embedded:dti", "kernel", "--restore", "saved", "-f", "json"];
+    let records = ran(folder.path(), &restored, 0).out;
+    assert!(
+        records.lines().any(|line| line.contains("\"data\":\"") && !line.contains("\"text\"")),
+        "{records}"
+    );
+}
+
+#[test]
+fn our_own_position_moves_and_the_guests_does_not() {
+    let folder = folder(&[("templates/timer.fmt", b"tick %4u of task %4u\n"), ("empty/none", b"")]);
+    let here = folder.path();
+    let show = |more: &[&str]| {
+        ran(here, &[&["dti", "show", "embedded:dti", "3c59x", "-f", "json"], more].concat(), 0).out
+    };
+    let all = show(&[]);
+    let first = show(&["--at", "2757K", "--cursor", "seen"]);
+    let rest = show(&["--cursor", "seen"]);
+    assert!(!first.is_empty() && !rest.is_empty());
+    assert_eq!(first + &rest, all);
+    assert_eq!(show(&["--cursor", "seen"]), "");
+    assert_eq!(show(&["--cursor", "seen", "--reset"]), all);
+    assert!(all.contains("\"unread\":true") && !all.contains("\"unread\":false"), "{all}");
+    let shown = ran(here, &["dti", "show", "embedded:dti", "--templates", "templates"], 0).out;
+    assert!(shown.contains("timer   tick 59 of task 0") && shown.contains("3c59x   eth0: open"), "{shown}");
+    for (args, sentence) in [
+        (&["show", "embedded:dti", "--templates", "empty"][..], "empty has no file CHANNEL.fmt"),
+        (&["show", "embedded:dti", "--templates", "absent"], "absent: No such file or directory"),
+        (&["show", "embedded:dti", "--cursor", "empty/none"], "is not a file that --cursor has written"),
+        (&["show", "embedded:dti", "--reset"], "--cursor <FILE>"),
+        (&["follow", "embedded:dti", "--cpu", "4"], "--cpu 4: the channels have 1 CPU"),
+        (&["show", "embedded:dti", "--cpu", "4"], "--cpu 4: the channels have 1 CPU"),
+    ] {
+        let refused = ran(here, &[&["dti"], args].concat(), 2);
+        assert!(refused.err.contains(sentence), "{args:?}: {}", refused.err);
+    }
+}
+
+#[test]
+fn channels_are_saved_when_the_guest_crashes_or_the_run_ends_at_a_text() {
+    let folder = folder(&[("full/file", b"")]);
+    let here = folder.path();
+    let run = |more: &[&str]| trapline(here, &[&["run", "embedded:dti", "--console", "none"], more].concat());
+    let crashed = run(&["--append", "dti=crash", "--crash-on", "panic", "--dti-on-crash", "saved"]);
+    assert_eq!(crashed.code, 4, "{}", crashed.err);
+    let records = std::fs::read_to_string(here.join("saved/records.json")).unwrap();
+    assert!(
+        records.lines().last().unwrap_or_default().contains("panic: page fault in the kernel"),
+        "{records}"
+    );
+    let until = run(&["--until", "eth0", "--dti-on-crash", "until"]);
+    assert_eq!(until.code, 0, "{}", until.err);
+    let shown = ran(here, &["dti", "show", "embedded:dti", "--until", "eth0", "-f", "json"], 0).out;
+    assert_eq!(std::fs::read_to_string(here.join("until/records.json")).unwrap(), shown);
+    let level = std::fs::read_to_string(here.join("until/kernel/level")).unwrap();
+    assert_eq!(level, "6\n");
+    assert!(std::fs::read(here.join("until/kernel/data0")).unwrap().len() > 10);
+    let full = run(&["--dti-on-crash", "full"]);
+    assert_eq!(full.code, 2);
+    assert!(full.err.contains("--dti-on-crash: full is not empty"), "{}", full.err);
+}

@@ -32,6 +32,7 @@ mod guest_gnumach_stacks;
 mod guest_linux_bad_input;
 mod guest_linux_boot;
 mod guest_linux_d;
+mod guest_linux_dti;
 mod guest_linux_fbt;
 mod guest_linux_listing;
 mod guest_linux_modules;

@@ -401,6 +401,9 @@ pub struct RunArgs {
     /// Write a crash dump to this file if the guest crashes (docs/dumps.md)
     #[arg(long, value_name = "FILE", help_heading = "Course of the run")]
     pub dump_on_crash: Option<PathBuf>,
+    /// Save the channels that drivers trace to in this folder, if the guest crashes or --until ends the run (docs/dti.md)
+    #[arg(long, value_name = "DIR", help_heading = "Course of the run")]
+    pub dti_on_crash: Option<PathBuf>,
     /// Exit 1 if an exception ended a handler
     #[arg(long, help_heading = "Course of the run")]
     pub fail_on_exception: bool,

@@ -388,7 +388,11 @@ pub fn of_dti(source: &DtiSource, is_dump: bool) -> Result<(), Failure> {
 /// # Errors
 /// The first option without effect.
 pub fn of_records(records: &DtiRecordArgs, format: Format) -> Result<(), Failure> {
-    let given = [(records.view.is_some(), "--view"), (records.template.is_some(), "--template")];
+    let given = [
+        (records.view.is_some(), "--view"),
+        (records.template.is_some(), "--template"),
+        (records.templates.is_some(), "--templates"),
+    ];
     match first(&given).filter(|_| format == Format::Json) {
         Some(option) => Err(refused(option, "with -f json, which has the bytes")),
         None => Ok(()),

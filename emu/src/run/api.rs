@@ -169,6 +169,11 @@ impl Core {
         self.cpu.poke(va, from)
     }
 
+    /// Writes physical memory, as a store of the guest's would.
+    pub fn write_physical(&mut self, paddr: u64, bytes: &[u8]) {
+        self.cpu.write_phys(paddr, bytes);
+    }
+
     /// Reads as much of linear memory as is mapped, up to the buffer's size; the number of bytes read.
     #[inline]
     pub fn peek_prefix(&self, va: u64, to: &mut [u8]) -> usize {

@@ -1,103 +1,27 @@
 /* The Driver Tracing Interface for any kernel: see dti.h. */
-#include <trapline/dti.h>
+#include <trapline/dti_ring.h>
 
-#define MAX_CPUS 256
-#define MIN_SUBBUF 16
-#define MAX_SUBBUF (16u << 20)
-#define MAX_SUBBUFS 65536
-#define MAX_PAGES 16384
-#define REGISTER_SUBBUFS 8
-#define EARLY_SUBBUFS 4
-
-/* The order of stores is what makes memory consistent at each instruction. */
-#define STORE(to, value) __atomic_store_n(&(to), (value), __ATOMIC_RELEASE)
-#define LOAD(from) __atomic_load_n(&(from), __ATOMIC_ACQUIRE)
-
-/* A record with the halves of its time, which are stored one after the other. */
-struct event_halves {
-	uint16_t len;
-	uint32_t low, high;
-} __attribute__((packed));
-
-static void copy(void *to, const void *from, size_t n)
+SHARED uint64_t now(void)
 {
-	__builtin_memcpy(to, from, n);
+	return dti_kernel.clock();
 }
 
-static struct rchan_buf *buf_of(const struct dti_info *info, unsigned cpu)
+SHARED uint32_t clock_kind(void)
 {
-	size_t size = sizeof(struct rchan_buf) + info->chan->n_subbufs * sizeof(struct dti_subbuf);
-
-	return (struct rchan_buf *)((char *)(info->chan + 1) + cpu * size);
+	return dti_kernel.clock_kind;
 }
 
-static char *subbuf_of(const struct dti_info *info, const struct rchan_buf *buf, uint32_t index)
+SHARED uint64_t physical_of(const void *page)
 {
-	return (char *)buf->start + (size_t)index * info->chan->subbuf_size;
+	return dti_kernel.physical(page);
 }
 
-/* Enters the next sub-buffer, in which the oldest records were. */
-static void enter_next(const struct dti_info *info, struct rchan_buf *buf)
+/* It is a part of the kernel's image, which is in one piece. */
+SHARED uint32_t early_pages(uintptr_t *start, uintptr_t end)
 {
-	uint32_t sequence = buf->subbuf[buf->current].sequence + 1;
-	uint32_t next = (buf->current + 1) % info->chan->n_subbufs;
-
-	STORE(buf->subbuf[next].used, 0);
-	STORE(buf->subbuf[next].sequence, sequence);
-	STORE(buf->current, next);
-}
-
-/* A place for a record of so many bytes, of which the header is there. */
-static struct event_halves *reserve(const struct dti_info *info, struct rchan_buf *buf, uint32_t bytes)
-{
-	struct event_halves *event;
-	struct dti_subbuf *subbuf;
-
-	if (buf->subbuf[buf->current].used + bytes > info->chan->subbuf_size)
-		enter_next(info, buf);
-	subbuf = &buf->subbuf[buf->current];
-	event = (struct event_halves *)(subbuf_of(info, buf, buf->current) + subbuf->used);
-	event->len = bytes - sizeof(*event);
-	event->low = 0;
-	event->high = 0;
-	STORE(subbuf->used, subbuf->used + bytes);
-	return event;
-}
-
-/* Appends a record, with interrupts off. A time of 0 stands for now. */
-static int append(const struct dti_info *info, unsigned cpu, uint64_t time, const void *data, size_t len)
-{
-	struct rchan_buf *buf = buf_of(info, cpu);
-	struct event_halves *event;
-
-	if (len > UINT16_MAX || sizeof(*event) + len > info->chan->subbuf_size) {
-		buf->too_long++;
-		return -1;
-	}
-	if (buf->reserving) {
-		buf->nested++;
-		return -1;
-	}
-	STORE(buf->reserving, 1);
-	event = reserve(info, buf, sizeof(*event) + len);
-	if (!time)
-		time = dti_kernel.clock();
-	STORE(buf->reserving, 0);
-	copy(event + 1, data, len);
-	/* A lower half of 0 would mean that the record is not complete. */
-	if (!(uint32_t)time)
-		time |= 1;
-	__atomic_thread_fence(__ATOMIC_RELEASE);
-	event->high = time >> 32;
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	__atomic_thread_fence(__ATOMIC_RELEASE);
-	event->low = (uint32_t)time;
+	(void)end;
+	*start = (*start + 7) & ~(uintptr_t)7;
 	return 0;
-}
-
-static int recorded_at(const struct dti_mark *mark, int prio)
-{
-	return prio >= 0 && prio <= LOAD(mark->level);
 }
 
 __attribute__((noinline)) int dti_log(struct dti_info *trace, int prio, const void *buf, size_t len)
@@ -125,9 +49,13 @@ int dti_exception(struct dti_info *trace, int prio, const void *buf, size_t len)
 {
 	unsigned long flags = dti_kernel.irq_save();
 	int result = dti_log(trace, prio, buf, len);
+	struct dti_rchan_buf *ring = result ? NULL : buf_of(trace, dti_kernel.cpu());
 
-	if (!result)
-		enter_next(trace, buf_of(trace, dti_kernel.cpu()));
+	if (ring && !ring->reserving) {
+		STORE(ring->reserving, 1);
+		enter_next(trace, ring);
+		STORE(ring->reserving, 0);
+	}
 	dti_kernel.irq_restore(flags);
 	return result;
 }
@@ -152,44 +80,9 @@ int dti_printk_raw(struct dti_info *trace, int prio, const char *fmt, ...)
 	return result;
 }
 
-static void set_level(struct dti_mark *mark, int new_level)
-{
-	if (new_level >= DTI_LEVEL_OFF && new_level <= DTI_LEVEL_MAX)
-		STORE(mark->level, new_level);
-}
-
 void dti_set_level(struct dti_info *trace, int new_level)
 {
 	set_level(&trace->mark, new_level);
-}
-
-/* The name's length, or 0 if it cannot be the name of a channel. */
-static size_t name_length(const char *name)
-{
-	size_t n = 0;
-
-	while (n < DTI_TRACENAME_LEN && name[n])
-		n++;
-	return n < DTI_TRACENAME_LEN ? n : 0;
-}
-
-/* Where struct rchan lies in a channel of so many pages. */
-static size_t chan_offset(uint32_t pages)
-{
-	return offsetof(struct dti_info, physical) + pages * sizeof(uint64_t);
-}
-
-/* The bytes of a channel's head, with a list of so many pages. */
-static uint64_t head_bytes(unsigned cpus, uint32_t n_subbufs, uint32_t pages)
-{
-	uint64_t buf = sizeof(struct rchan_buf) + (uint64_t)n_subbufs * sizeof(struct dti_subbuf);
-
-	return chan_offset(pages) + sizeof(struct rchan) + cpus * buf;
-}
-
-static uint64_t pages_of(uint64_t bytes)
-{
-	return (bytes + DTI_PAGE_SIZE - 1) / DTI_PAGE_SIZE;
 }
 
 /* The pages of a channel: those of its head, whose list has all pages, and those of its sub-buffers. */
@@ -206,29 +99,6 @@ static uint32_t pages_of_channel(unsigned cpus, uint32_t subbuf_size, uint32_t n
 	return pages <= MAX_PAGES ? pages : 0;
 }
 
-/* Everything but the kind. The first sub-buffer is at `data`, with those of all CPUs behind. */
-static void fill(struct dti_info *info, const char *name, const struct dti_mark *shape, char *data)
-{
-	struct dti_mark *mark = &info->mark;
-
-	copy(mark->dti, (const char[]){ '_', '_', 'D', 'T', 'I', '_', '_' }, sizeof(mark->dti));
-	copy(mark->name, name, name_length(name));
-	mark->version = DTI_VERSION;
-	mark->word_size = sizeof(void *);
-	mark->cpus = shape->cpus;
-	mark->subbuf_size = shape->subbuf_size;
-	mark->n_subbufs = shape->n_subbufs;
-	mark->level = shape->level;
-	mark->handle = shape->handle;
-	mark->self = (uintptr_t)mark;
-	info->chan = (struct rchan *)((char *)info + chan_offset(info->pages));
-	info->chan->subbuf_size = shape->subbuf_size;
-	info->chan->n_subbufs = shape->n_subbufs;
-	for (unsigned cpu = 0; cpu < shape->cpus; cpu++)
-		buf_of(info, cpu)->start =
-			(uintptr_t)data + (size_t)cpu * shape->n_subbufs * shape->subbuf_size;
-}
-
 /* A channel that readers do not see yet. */
 static struct dti_info *make(const char *name, const struct dti_mark *shape)
 {
@@ -236,8 +106,7 @@ static struct dti_info *make(const char *name, const struct dti_mark *shape)
 	uint32_t pages;
 	uint64_t head;
 
-	if (!name_length(name) || !shape->cpus || shape->cpus > MAX_CPUS || shape->subbuf_size < MIN_SUBBUF ||
-	    shape->subbuf_size > MAX_SUBBUF || !shape->n_subbufs || shape->n_subbufs > MAX_SUBBUFS)
+	if (!is_possible(name, shape))
 		return NULL;
 	pages = pages_of_channel(shape->cpus, shape->subbuf_size, shape->n_subbufs);
 	info = pages ? dti_kernel.allocate(pages) : NULL;
@@ -281,49 +150,6 @@ void dti_unregister(struct dti_info *trace)
 	dti_kernel.free(trace, trace->pages);
 }
 
-/* The sequence number of the oldest sub-buffer with records; that of the current one if there are none. */
-static uint32_t oldest(const struct dti_info *info, const struct rchan_buf *buf)
-{
-	uint32_t n = info->chan->n_subbufs, at = buf->current;
-
-	do
-		at = (at + 1) % n;
-	while (at != buf->current && !LOAD(buf->subbuf[at].used));
-	return buf->subbuf[at].sequence;
-}
-
-/* Goes on from sub-buffers that were overwritten before they were read, and from those that have been read. Where the
- * next record is; NULL at the end. */
-static const struct event_halves *next_unread(const struct dti_info *info, struct rchan_buf *buf)
-{
-	for (;;) {
-		uint32_t n = info->chan->n_subbufs, current = LOAD(buf->current);
-		uint32_t behind = buf->subbuf[current].sequence - buf->consumed;
-		const struct event_halves *event;
-		uint32_t index;
-
-		if (behind >= n) {
-			buf->consumed = oldest(info, buf);
-			buf->consumed_bytes = 0;
-			continue;
-		}
-		index = (current + n - behind) % n;
-		if (buf->consumed_bytes >= LOAD(buf->subbuf[index].used)) {
-			if (!behind)
-				return NULL;
-			buf->consumed++;
-			buf->consumed_bytes = 0;
-			continue;
-		}
-		event = (const void *)(subbuf_of(info, buf, index) + buf->consumed_bytes);
-		if (event->low)
-			return event;
-		if (!behind)
-			return NULL; /* it is being written */
-		buf->consumed_bytes += sizeof(*event) + event->len; /* its writer is gone */
-	}
-}
-
 size_t dti_read(struct dti_info *trace, unsigned cpu, void *to, size_t size)
 {
 	unsigned long flags;
@@ -333,7 +159,7 @@ size_t dti_read(struct dti_info *trace, unsigned cpu, void *to, size_t size)
 		return 0;
 	flags = dti_kernel.irq_save();
 	for (;;) {
-		struct rchan_buf *buf = buf_of(trace, cpu);
+		struct dti_rchan_buf *buf = buf_of(trace, cpu);
 		const struct event_halves *event = next_unread(trace, buf);
 		uint32_t index, bytes;
 
@@ -360,7 +186,7 @@ void dti_reset_consumed(struct dti_info *trace)
 	unsigned long flags = dti_kernel.irq_save();
 
 	for (unsigned cpu = 0; cpu < trace->mark.cpus; cpu++) {
-		struct rchan_buf *buf = buf_of(trace, cpu);
+		struct dti_rchan_buf *buf = buf_of(trace, cpu);
 
 		buf->consumed = oldest(trace, buf);
 		buf->consumed_bytes = 0;
@@ -368,39 +194,10 @@ void dti_reset_consumed(struct dti_info *trace)
 	dti_kernel.irq_restore(flags);
 }
 
-/* The buffer for early records; NULL if the handle has none, or one that is too small. */
-static struct dti_info *early_of(struct dti_handle *handle)
-{
-	uintptr_t start = (handle->early + 7) & ~(uintptr_t)7, end = handle->early + handle->early_bytes;
-	size_t head = head_bytes(1, EARLY_SUBBUFS, 0) + sizeof(uint64_t);
-	struct dti_info *info = (struct dti_info *)start;
-	struct dti_mark shape = {
-		.cpus = 1,
-		.n_subbufs = EARLY_SUBBUFS,
-		.level = handle->mark.level,
-		.handle = handle->mark.self,
-	};
-	uint64_t self = (uintptr_t)&info->mark;
-	char *data;
-
-	if (!handle->early || end < start || end - start < head + EARLY_SUBBUFS * MIN_SUBBUF)
-		return NULL;
-	if (handle->early_used)
-		return info;
-	shape.subbuf_size = (end - start - head) / EARLY_SUBBUFS;
-	__builtin_memset(info, 0, end - start);
-	data = (char *)info + head - sizeof(uint64_t);
-	fill(info, handle->mark.name, &shape, data);
-	copy(data + (size_t)EARLY_SUBBUFS * shape.subbuf_size, &self, sizeof(self));
-	STORE(info->mark.kind, DTI_KIND_EARLY);
-	STORE(handle->early_used, 1);
-	return info;
-}
-
 /* Appends the records of an early buffer, with interrupts off. */
 static void take_in(const struct dti_info *info, const struct dti_info *early)
 {
-	struct rchan_buf *buf = buf_of(early, 0);
+	struct dti_rchan_buf *buf = buf_of(early, 0);
 
 	buf->consumed = oldest(early, buf);
 	buf->consumed_bytes = 0;

@@ -72,6 +72,7 @@ const struct dti_kernel dti_kernel = {
 	.irq_save = irq_save,
 	.irq_restore = irq_restore,
 	.clock = clock,
+	.clock_kind = DTI_CLOCK_TSC,
 	.allocate = allocate,
 	.free = give_back,
 	.physical = physical,

@@ -4,6 +4,8 @@ use super::{Failure, Runtime, World, bad_address, net, strings, thrown};
 use trapline_rpn::services::d::{Function, fault};
 use trapline_rpn::{CallkError, CallkStack};
 
+/// Bytes of a record to a channel: one more than any channel takes, so that it is refused.
+const MOST_DATA: u64 = 0x1_0000;
 /// The value of an argument that was left out.
 const LEFT_OUT: u64 = i64::MIN as u64;
 
@@ -23,6 +25,23 @@ impl Runtime {
         }
         let value = self.function(function, arguments, world)?;
         stack.push(value);
+        Ok(())
+    }
+
+    /// `dti()`: the name of a channel, the priority, and a string or an address with a length.
+    pub(super) fn dti(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
+        let (length, data, prio, name) = (stack.pop(), stack.pop(), stack.pop() as i32, stack.pop());
+        let name = self.text(name, world)?;
+        let data = match optional(length) {
+            None => self.text(data, world)?,
+            Some(_) => {
+                let mut bytes = vec![0; length.min(MOST_DATA) as usize];
+                self.fetch(data, &mut bytes, world)?;
+                bytes
+            }
+        };
+        let written = world.write_record(&name, prio, &data);
+        stack.push(if written { 0 } else { u64::MAX });
         Ok(())
     }
 

@@ -131,6 +131,8 @@ pub(crate) trait World {
     fn stack(&mut self, user: bool, most: usize) -> Vec<u64>;
     /// The path of a file, by the address of its `struct path`.
     fn path(&mut self, path: u64) -> Option<Vec<u8>>;
+    /// Writes a record to a driver's channel; returns whether it was written.
+    fn write_record(&mut self, channel: &[u8], prio: i32, data: &[u8]) -> bool;
     /// Whether the memory of programs is that of a task now.
     fn is_in_memory(&mut self, task: u64) -> bool;
     /// Writes memory of the current process, as it could itself; the error is the first address that it cannot write.

@@ -49,6 +49,7 @@ impl Runtime {
             d::ASSIGN => self.assign(stack, world),
             d::CALL => self.call(stack, world),
             d::CHANGE => self.change(stack, world),
+            d::DTI => self.dti(stack, world),
             d::LESS => {
                 let (b, a) = (stack.pop() as i64, stack.pop() as i64);
                 stack.push(u64::from(a < b));

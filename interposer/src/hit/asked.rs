@@ -4,6 +4,7 @@ use trapline_dump::CrashDump;
 use trapline_emu::Core;
 
 use super::core_file::CoreFile;
+use super::written::Written;
 
 /// Copies what a crash dump contains.
 pub type DumpTaker = Box<dyn Fn(&Core) -> CrashDump + Send>;
@@ -26,6 +27,8 @@ pub(crate) struct Asked {
     pub panics: bool,
     /// Hits after this one leave no record: the channel is frozen.
     pub frozen_after: Option<u64>,
+    /// Records of handlers to channels of drivers.
+    pub written: Written,
     /// Core files that were not fetched yet.
     pub cores: Vec<CoreFile>,
     /// How many more core files may be taken.

@@ -102,6 +102,10 @@ impl World for Guest<'_> {
         self.profile.as_deref()?.path(self.core, path).map(String::into_bytes)
     }
 
+    fn write_record(&mut self, channel: &[u8], prio: i32, data: &[u8]) -> bool {
+        self.write_to_channel(channel, prio, data)
+    }
+
     fn is_in_memory(&mut self, task: u64) -> bool {
         let Some(profile) = self.profile.as_deref() else { return false };
         let own = profile.page_table(self.core, profile.current_task(self.core));

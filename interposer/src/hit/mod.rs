@@ -26,7 +26,9 @@ mod service;
 mod stacks;
 mod stops;
 mod stub;
+mod to_channel;
 mod traced;
+mod written;
 
 pub use asked::{DumpTaker, SymbolNames};
 pub use control::{PointView, ProgramView};
@@ -52,6 +54,7 @@ use trapline_emu::{Access, Core, Fault, PAGE, Trap, TrapInterposer, Verdict, Wat
 use trapline_os::OsProfile;
 use trapline_rpn::Vm;
 use trapline_trace::{ChannelConfig, Channels, Header, HeaderItems};
+pub use written::RefusedRecords;
 
 /// The configuration of an interposer.
 pub struct InterposerConfig {
@@ -344,6 +347,11 @@ impl Interposer {
     /// The dump of an `exit 2` since the last call.
     pub fn take_dump(&mut self) -> Option<Box<CrashDump>> {
         self.runner.asked.dump.take()
+    }
+
+    /// The records to channels of drivers that were not written, by channel and reason.
+    pub fn refused_records(&self) -> &[RefusedRecords] {
+        self.runner.asked.written.refused()
     }
 
     /// Sets where the service `symbol` finds names.

@@ -13,6 +13,7 @@ use super::inserted::{Inserted, ProbeState, SavedProgram, SavedPrograms};
 use super::life::{Hit, MOST_COUNTED, ParkedHits};
 use super::process::Filters;
 use super::stops::Stops;
+use super::written::Written;
 use crate::d::Runtime;
 use crate::model::{Definition, HandlerError, Stats};
 use crate::sites::SavedSites;
@@ -56,6 +57,7 @@ struct Rest {
     hit: Hit,
     parked: ParkedHits,
     frozen_after: Option<u64>,
+    written: Written,
     cores: Vec<CoreFile>,
     cores_left: u64,
     errors: Vec<HandlerError>,
@@ -135,6 +137,7 @@ impl Interposer {
                 hit: self.hit.clone(),
                 parked: self.parked.clone(),
                 frozen_after: self.runner.asked.frozen_after,
+                written: self.runner.asked.written.clone(),
                 cores: self.runner.asked.cores.clone(),
                 cores_left: self.runner.asked.cores_left,
                 errors: self.runner.errors.clone(),
@@ -153,6 +156,7 @@ impl Interposer {
             Output::Travels => {
                 self.hit.clone_from(&rest.hit);
                 self.runner.asked.frozen_after = rest.frozen_after;
+                self.runner.asked.written = rest.written.clone();
                 self.runner.asked.cores.clone_from(&rest.cores);
                 self.runner.asked.cores_left = rest.cores_left;
                 self.runner.errors.clone_from(&rest.errors);
@@ -163,6 +167,7 @@ impl Interposer {
             Output::GoesOn => {
                 self.hit.clear();
                 self.runner.asked.frozen_after = rest.frozen_after.map(|_| self.stats.hits);
+                self.runner.asked.written.go_to(&rest.written);
                 self.stops.fired.clear();
                 self.stops.by = None;
             }
@@ -191,6 +196,7 @@ impl Interposer {
         self.parked = ParkedHits::default();
         self.hit.clear();
         self.runner.asked.frozen_after = None;
+        self.runner.asked.written.go_to(&Written::default());
         self.stops.fired.clear();
         self.stops.by = None;
     }
@@ -257,7 +263,10 @@ impl SavedInterposer {
         if !rest.parked.is_sound() || !rest.stats.is_sound() || !count(rest.hit.counted) {
             return Err(Impossible("the counts"));
         }
-        if !count(rest.stops.counted) || rest.frozen_after.is_some_and(|hits| !count(hits)) {
+        if !rest.written.is_sound()
+            || !count(rest.stops.counted)
+            || rest.frozen_after.is_some_and(|hits| !count(hits))
+        {
             return Err(Impossible("the stops"));
         }
         if rest.watched.iter().flatten().any(|(_, watch)| watch.high < watch.low) {

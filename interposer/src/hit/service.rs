@@ -7,6 +7,10 @@
 use super::host::Guest;
 use trapline_rpn::{CallkError, CallkStack, services};
 
+/// Most elements of a channel's name.
+const MOST_NAME: u64 = 16;
+/// Bytes of a record: one more than any channel takes, so that it is refused.
+const MOST_DATA: u64 = 0x1_0000;
 /// Most return addresses that `kernel_stack` returns.
 const MAX_FRAMES: u64 = 256;
 
@@ -36,6 +40,7 @@ impl Guest<'_> {
                 elements.rev().for_each(|bytes| stack.push(little_endian(bytes)));
                 stack.push(count as u64);
             }
+            services::DTI_LOG => return self.dti_log(stack),
             number => {
                 // Taken out, so that it can borrow the guest.
                 let Some(d) = self.d.take() else { return Err(CallkError::Unknown) };
@@ -44,6 +49,29 @@ impl Guest<'_> {
                 return done;
             }
         }
+        Ok(())
+    }
+}
+
+impl Guest<'_> {
+    /// `dti_log`: the name of the channel is on top, in elements as `symbol` pushes them.
+    fn dti_log(&mut self, stack: &mut dyn CallkStack) -> Result<(), CallkError> {
+        let word = if self.core.env().long_mode() { 8 } else { 4 };
+        let count = stack.pop();
+        let mut name: Vec<u8> = Vec::new();
+        for _ in 0..count.min(MOST_NAME) {
+            name.extend(stack.pop().to_le_bytes().iter().take(word));
+        }
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let (prio, length, data) = (stack.pop() as i32, stack.pop(), stack.pop());
+        let mut bytes = vec![0; length.min(MOST_DATA) as usize];
+        self.core.peek(data, &mut bytes).map_err(|address| CallkError::Throw {
+            user: services::d::fault::ADDRESS,
+            parm1: address,
+            parm2: 0,
+        })?;
+        let written = self.write_to_channel(name, prio, &bytes);
+        stack.push(if written { 0 } else { u64::MAX });
         Ok(())
     }
 }

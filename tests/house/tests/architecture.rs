@@ -49,7 +49,14 @@ fn dependencies_point_one_way() {
         ("trapline-dti", &["trapline-emu", "trapline-trace"]),
         (
             "trapline-interposer",
-            &["trapline-dump", "trapline-emu", "trapline-os", "trapline-rpn", "trapline-trace"],
+            &[
+                "trapline-dti",
+                "trapline-dump",
+                "trapline-emu",
+                "trapline-os",
+                "trapline-rpn",
+                "trapline-trace",
+            ],
         ),
         (
             "trapline-providers",

@@ -4,6 +4,7 @@ use trapline_emu::{PAGE, PhysMem};
 
 use crate::damage::Damage;
 use crate::layout::{MARK_AT, Mark, RCHAN, Shape};
+use crate::relay::Relay;
 
 /// What a channel is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,11 +33,32 @@ pub struct Channel {
     place: Place,
     /// Offsets of the description of the rings, and of the first sub-buffer.
     parts: (u64, u64),
+    /// In Linux, the description of the rings.
+    relay: Option<Relay>,
+    /// Whether its times are what `rdtsc` gives.
+    tsc: bool,
 }
 
 impl Channel {
     pub(crate) fn new(paddr: u64, mark: Mark, origin: Origin, place: Place, parts: (u64, u64)) -> Self {
-        Self { paddr, mark, origin, place, parts }
+        Self { paddr, mark, origin, place, parts, relay: None, tsc: false }
+    }
+
+    pub(crate) fn with_relay(self, relay: Relay) -> Self {
+        Self { relay: Some(relay), ..self }
+    }
+
+    pub(crate) fn with_tsc(self, tsc: bool) -> Self {
+        Self { tsc, ..self }
+    }
+
+    /// Whether its times are what `rdtsc` gives.
+    pub fn counts_tsc(&self) -> bool {
+        self.tsc
+    }
+
+    pub(crate) fn relay(&self) -> Option<&Relay> {
+        self.relay.as_ref()
     }
 
     /// Its name.
@@ -62,6 +84,17 @@ impl Channel {
     /// Virtual address of its `struct dti_info`.
     pub fn vaddr(&self) -> u64 {
         self.address(0)
+    }
+
+    /// Physical addresses of the pages in which it lies.
+    pub fn pages(&self) -> Vec<u64> {
+        match &self.place {
+            Place::From(start) => {
+                let end = start + self.parts.1 + self.mark.shape.ring_bytes() + 8;
+                (start / PAGE..end.div_ceil(PAGE)).map(|page| page * PAGE).collect()
+            }
+            Place::Pages(pages) => pages.iter().copied().filter(|page| *page != 0).collect(),
+        }
     }
 
     /// Bytes of a pointer of the guest.
@@ -102,7 +135,41 @@ impl Channel {
     }
 
     pub(crate) fn data_at(&self, cpu: u16) -> u64 {
-        self.parts.1 + u64::from(cpu) * self.mark.shape.ring_bytes()
+        let shape = self.mark.shape;
+        let ring = match self.relay {
+            Some(_) => shape.relay_ring_pages() * PAGE,
+            None => shape.ring_bytes(),
+        };
+        self.parts.1 + u64::from(cpu) * ring
+    }
+
+    /// In Linux, the first page of a CPU's ring that is not in the list: its number and what is there.
+    pub(crate) fn absent_page(&self, cpu: u16) -> Option<(u64, u64)> {
+        let Place::Pages(pages) = &self.place else { return None };
+        let ring = self.mark.shape.relay_ring_pages();
+        let first = self.parts.1 / PAGE + u64::from(cpu) * ring;
+        (first..first + ring).find_map(|index| match pages.get(index as usize) {
+            None | Some(0) => Some((index, 0)),
+            Some(_) => None,
+        })
+    }
+
+    /// Adds to `writes` what stores bytes at an offset in it.
+    pub(crate) fn store(&self, offset: u64, bytes: &[u8], writes: &mut Vec<(u64, Vec<u8>)>) -> Option<()> {
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let within = at % PAGE;
+            let (piece, after) = rest.split_at(rest.len().min((PAGE - within) as usize));
+            let paddr = match &self.place {
+                Place::From(start) => start.checked_add(at)?,
+                Place::Pages(pages) => pages.get((at / PAGE) as usize)? + within,
+            };
+            // What lies in one piece is cut at the pages of its offsets, which need not be those of memory.
+            writes.push((paddr, piece.to_vec()));
+            at += piece.len() as u64;
+            rest = after;
+        }
+        Some(())
     }
 
     /// Reads bytes of it.

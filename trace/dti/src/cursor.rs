@@ -2,9 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Value, json};
+
 use crate::channel::Channel;
 use crate::contents::{Contents, Record};
 use crate::layout::EVENT;
+
+/// The first line of a cursor as text.
+const HEAD: &str = "{\"cursor\":1}\n";
 
 /// What of each channel has been read. The guest's own reading is not affected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +32,31 @@ impl Cursor {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// It as text, for [`Cursor::from_json`].
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let places = self.places.iter().map(|((paddr, cpu), (sequence, offset))| {
+            json!({"channel": paddr, "cpu": cpu, "subbuf": sequence, "offset": offset})
+        });
+        let mut text: String = places.map(|place| format!("{place}\n")).collect();
+        text.insert_str(0, HEAD);
+        text
+    }
+
+    /// The cursor that a text describes; `None` if it describes none.
+    #[must_use]
+    pub fn from_json(text: &[u8]) -> Option<Self> {
+        let lines = std::str::from_utf8(text).ok()?.strip_prefix(HEAD)?.lines();
+        let place = |line: &str| {
+            let place: Value = serde_json::from_str(line).ok()?;
+            let field = |name: &str| place.get(name).and_then(Value::as_u64);
+            let number = |name: &str| u32::try_from(field(name)?).ok();
+            let key = (field("channel")?, u16::try_from(field("cpu")?).ok()?);
+            Some((key, (number("subbuf")?, number("offset")?)))
+        };
+        Some(Self { places: lines.map(place).collect::<Option<_>>()? })
     }
 
     /// Goes back before all records of all channels.

@@ -100,6 +100,26 @@ pub enum Damage {
         /// Its used bytes.
         used: u32,
     },
+    /// More bytes of a sub-buffer are unused than it has.
+    #[error("sub-buffer {index} of CPU {cpu} has {unused} unused bytes, which is more than its size")]
+    Unused {
+        /// The CPU.
+        cpu: u16,
+        /// Number of the sub-buffer.
+        index: u32,
+        /// Its unused bytes.
+        unused: u64,
+    },
+    /// The current sub-buffer is not the one that the number of entered ones gives.
+    #[error("CPU {cpu} writes to sub-buffer {current}, but it has entered {entered} sub-buffers")]
+    Entered {
+        /// The CPU.
+        cpu: u16,
+        /// Number of the sub-buffer.
+        current: u64,
+        /// Sub-buffers that were entered.
+        entered: u64,
+    },
     /// A sub-buffer does not continue the one before.
     #[error("sub-buffer {index} of CPU {cpu} has number {found} in the sequence instead of {needed}")]
     Sequence {

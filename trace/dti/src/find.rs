@@ -9,8 +9,10 @@ use trapline_emu::{PAGE, PhysMem};
 use crate::channel::{Channel, Origin, Place};
 use crate::damage::Damage;
 use crate::layout::{
-    EARLY_SUBBUFS, Kind, LEVEL_AT, LIST_AT, MARK, MARK_AT, MARKER, Mark, RCHAN, RING, SUBBUF, Shape, number,
+    CLOCK_AT, CLOCK_TSC, EARLY_SUBBUFS, Kind, LEVEL_AT, LIST_AT, MARK, MARK_AT, MARKER, Mark, RCHAN, RING,
+    SUBBUF, Shape, number,
 };
+use crate::relay::Relay;
 
 /// Bytes that are searched at once.
 const WINDOW: usize = 1 << 20;
@@ -71,7 +73,9 @@ pub fn find(memory: &dyn PhysMem, ranges: &[Range<u64>]) -> Found {
     let pages = ranges.iter().map(|range| (range.end.saturating_sub(range.start)).div_ceil(PAGE)).sum();
     let mut search =
         Search { memory, ranges, budget: pages, claimed: HashSet::new(), found: Found::default() };
-    let mut window = vec![0; WINDOW + MARKER.len() - 1];
+    let longest = ranges.iter().map(|range| range.end.saturating_sub(range.start)).max().unwrap_or(0);
+    let most = WINDOW + MARKER.len() - 1;
+    let mut window = vec![0; usize::try_from(longest).unwrap_or(most).min(most)];
     let finder = memmem::Finder::new(MARKER);
     for range in ranges {
         for start in (range.start..range.end).step_by(WINDOW) {
@@ -87,6 +91,19 @@ pub fn find(memory: &dyn PhysMem, ranges: &[Range<u64>]) -> Found {
         }
     }
     search.end()
+}
+
+/// The channel whose mark is at a physical address, as [`find`] would find it if it were the only one.
+#[must_use]
+pub fn channel_at(memory: &dyn PhysMem, ranges: &[Range<u64>], paddr: u64) -> Option<Channel> {
+    let pages = ranges.iter().map(|range| (range.end.saturating_sub(range.start)).div_ceil(PAGE)).sum();
+    let mut search =
+        Search { memory, ranges, budget: pages, claimed: HashSet::new(), found: Found::default() };
+    let mut marker = [0; MARKER.len()];
+    if memory.read(paddr, &mut marker) && marker == *MARKER {
+        search.meet(paddr);
+    }
+    search.found.channels.pop()
 }
 
 /// Reads memory, with zeros in place of pages that cannot be read.
@@ -126,6 +143,7 @@ impl Search<'_> {
         let name = mark.name.clone();
         let result = match mark.kind {
             Kind::Channel => self.channel(paddr, mark).map(|channel| self.found.channels.push(channel)),
+            Kind::Relay => self.relay(paddr, mark).map(|channel| self.found.channels.push(channel)),
             Kind::Early => self.early(paddr, mark).map(|channel| self.found.channels.push(channel)),
             Kind::Handle => mark.check().map(|()| {
                 let Mark { name, level, own, .. } = mark;
@@ -159,27 +177,64 @@ impl Search<'_> {
     fn channel(&mut self, paddr: u64, mark: Mark) -> Result<Channel, Damage> {
         mark.check()?;
         mark.shape.check()?;
+        let (pages, head_pages) = mark.shape.pages()?;
+        let place = self.pages(paddr, pages, pages)?;
+        let rings = LIST_AT + 8 * pages;
+        let channel = Channel::new(paddr, mark, Origin::Channel, place, (rings, head_pages * PAGE));
+        self.check_rings(&channel)?;
+        self.with_clock(channel)
+    }
+
+    /// A channel of Linux.
+    fn relay(&mut self, paddr: u64, mark: Mark) -> Result<Channel, Damage> {
+        mark.check()?;
+        mark.shape.check()?;
+        let (pages, head_pages) = mark.shape.relay_pages()?;
+        let place = self.pages(paddr, pages, head_pages)?;
+        let rings = LIST_AT + 8 * pages;
+        let channel = Channel::new(paddr, mark, Origin::Channel, place, (rings, head_pages * PAGE));
+        let relay = Relay::read(&channel, self.memory)?;
+        self.with_clock(channel.with_relay(relay))
+    }
+
+    /// Notes the clock of a channel.
+    fn with_clock(&self, channel: Channel) -> Result<Channel, Damage> {
+        let mut clock = [0; 4];
+        self.read(channel.paddr().saturating_add(CLOCK_AT), &mut clock, "head")?;
+        Ok(channel.with_tsc(u32::from_le_bytes(clock) == CLOCK_TSC))
+    }
+
+    /// The pages of a channel whose head begins a page. Those from `optional` on may be absent.
+    fn pages(&mut self, paddr: u64, needed: u64, optional: u64) -> Result<Place, Damage> {
         let head = paddr.wrapping_sub(MARK_AT);
         if !head.is_multiple_of(PAGE) {
             return Err(Damage::Unaligned(head));
         }
-        let (pages, head_pages) = mark.shape.pages()?;
-        let mut count = [0; 4];
-        self.read(paddr + MARK as u64, &mut count, "head")?;
-        let found = u64::from(u32::from_le_bytes(count));
-        if found != pages {
-            return Err(Damage::Pages { found, needed: pages });
+        let found = self.count(paddr)?;
+        if found != needed {
+            return Err(Damage::Pages { found, needed });
         }
+        // Absent pages cost nothing but their entries in the list, which lie in pages that are there.
+        self.spend(optional)?;
+        let list = self.list(head, needed, optional)?;
+        self.spend(list.iter().skip(optional as usize).filter(|page| **page != 0).count() as u64)?;
+        Ok(Place::Pages(list))
+    }
+
+    fn spend(&mut self, pages: u64) -> Result<(), Damage> {
         self.budget = self.budget.checked_sub(pages).ok_or(Damage::TooMany)?;
-        let place = Place::Pages(self.list(head, pages)?);
-        let rings = LIST_AT + 8 * pages;
-        let channel = Channel::new(paddr, mark, Origin::Channel, place, (rings, head_pages * PAGE));
-        self.check_rings(&channel)?;
-        Ok(channel)
+        Ok(())
+    }
+
+    /// The number of pages that the list behind a mark has.
+    fn count(&self, paddr: u64) -> Result<u64, Damage> {
+        let mut count = [0; 4];
+        self.read(paddr.saturating_add(MARK as u64), &mut count, "head")?;
+        Ok(u32::from_le_bytes(count).into())
     }
 
     /// The list of a channel's pages. Each part of it lies in a page that is earlier in the list.
-    fn list(&mut self, head: u64, pages: u64) -> Result<Vec<u64>, Damage> {
+    fn list(&mut self, head: u64, pages: u64, optional: u64) -> Result<Vec<u64>, Damage> {
         let mut list: Vec<u64> = vec![head];
         for index in 0..pages {
             let at = LIST_AT + 8 * index;
@@ -194,6 +249,10 @@ impl Search<'_> {
                 continue;
             }
             let within = |range: &Range<u64>| range.start <= page && page < range.end;
+            if page == 0 && index >= optional {
+                list.push(0);
+                continue;
+            }
             if !page.is_multiple_of(PAGE) || !self.ranges.iter().any(within) {
                 return Err(Damage::Page { index, page });
             }
@@ -202,6 +261,9 @@ impl Search<'_> {
         // Only a list that is right takes its pages.
         let mut own = HashSet::new();
         for (index, page) in (0..).zip(&list) {
+            if *page == 0 && index >= optional {
+                continue;
+            }
             if self.claimed.contains(page) || !own.insert(*page) {
                 return Err(Damage::Shared { index, page: *page });
             }
@@ -210,25 +272,34 @@ impl Search<'_> {
         Ok(list)
     }
 
-    /// The buffer for records before memory can be allocated: one piece of the kernel's image.
-    fn early(&self, paddr: u64, mark: Mark) -> Result<Channel, Damage> {
+    /// The buffer for records before memory can be allocated: one piece of the kernel's image, or pages of a module.
+    fn early(&mut self, paddr: u64, mark: Mark) -> Result<Channel, Damage> {
         mark.check()?;
         mark.shape.check()?;
         let Shape { cpus, subbufs, .. } = mark.shape;
         if (cpus, subbufs) != (1, EARLY_SUBBUFS) {
             return Err(Damage::Subbufs(subbufs));
         }
-        let start = paddr.checked_sub(MARK_AT).ok_or(Damage::Missing("head"))?;
-        let data = LIST_AT + RCHAN + RING + u64::from(subbufs) * SUBBUF;
-        let end = start.saturating_add(data).saturating_add(mark.shape.ring_bytes());
-        let mut own = [0; 8];
-        self.read(end, &mut own, "end")?;
-        if u64::from_le_bytes(own) != mark.own {
+        let pages = self.count(paddr)?;
+        let rings = LIST_AT + 8 * pages;
+        let data = rings + RCHAN + RING + u64::from(subbufs) * SUBBUF;
+        let end = data + mark.shape.ring_bytes();
+        let place = match pages {
+            0 => Place::From(paddr.checked_sub(MARK_AT).ok_or(Damage::Missing("head"))?),
+            // The last bytes of a buffer that do not make a sub-buffer's size larger may begin a page.
+            _ => {
+                self.pages(paddr, pages.clamp((end + 8).div_ceil(PAGE), (end + 11).div_ceil(PAGE)), pages)?
+            }
+        };
+        let own = mark.own;
+        let channel = Channel::new(paddr, mark, Origin::Early, place, (rings, data));
+        let mut found = [0; 8];
+        channel.bytes(self.memory, end, &mut found, "end")?;
+        if u64::from_le_bytes(found) != own {
             return Err(Damage::Divided);
         }
-        let channel = Channel::new(paddr, mark, Origin::Early, Place::From(start), (LIST_AT, data));
         self.check_rings(&channel)?;
-        Ok(channel)
+        self.with_clock(channel)
     }
 
     /// Checks the pointers and numbers before the records.

@@ -10,6 +10,9 @@ pub(crate) const MARKER: &[u8] = b"__DTI__";
 pub(crate) const MARK: usize = 88;
 /// Offset of the level in a mark.
 pub(crate) const LEVEL_AT: u64 = 68;
+/// Offset of the kind of clock behind a mark, and the kind that is the time stamp counter.
+pub(crate) const CLOCK_AT: u64 = 92;
+pub(crate) const CLOCK_TSC: u32 = 1;
 /// Offset of the mark in the head of a channel; the pointer to the ring's description is before it.
 pub(crate) const MARK_AT: u64 = 8;
 /// Offset of the list of pages in the head of a channel.
@@ -18,6 +21,9 @@ pub(crate) const LIST_AT: u64 = 104;
 pub(crate) const RCHAN: u64 = 8;
 pub(crate) const RING: u64 = 32;
 pub(crate) const SUBBUF: u64 = 8;
+/// Bytes of what describes the rings of a channel of Linux, and of each CPU there.
+pub(crate) const RELAY: u64 = 32;
+pub(crate) const RELAY_CPU: u64 = 40;
 /// Bytes of a record before its data.
 pub(crate) const EVENT: usize = 10;
 /// Sub-buffers of an early buffer.
@@ -55,6 +61,8 @@ pub(crate) enum Kind {
     Channel,
     Handle,
     Early,
+    /// A channel of Linux, whose rings are relay's.
+    Relay,
 }
 
 /// A mark: the first fields can be trusted, for without them nothing is a mark.
@@ -99,6 +107,7 @@ impl Mark {
             1 => Kind::Channel,
             2 => Kind::Handle,
             3 => Kind::Early,
+            4 => Kind::Relay,
             _ => return None,
         };
         let word = bytes[56];
@@ -169,17 +178,30 @@ impl Shape {
         (u64::from(self.cpus) * self.ring_bytes()).div_ceil(PAGE)
     }
 
-    /// Bytes of a head whose list has so many pages.
-    pub fn head_bytes(self, pages: u64) -> u64 {
-        LIST_AT + 8 * pages + RCHAN + u64::from(self.cpus) * self.ring_head()
+    /// Pages of the sub-buffers of a CPU in a channel of Linux.
+    pub fn relay_ring_pages(self) -> u64 {
+        self.ring_bytes().div_ceil(PAGE)
     }
 
     /// Pages of a channel, and of its head: the list in the head has all of them.
     pub fn pages(self) -> Result<(u64, u64), Damage> {
-        let data = self.data_pages();
+        self.pages_with(self.data_pages(), RCHAN + u64::from(self.cpus) * self.ring_head())
+    }
+
+    /// The same for a channel of Linux.
+    pub fn relay_pages(self) -> Result<(u64, u64), Damage> {
+        let cpus = u64::from(self.cpus);
+        self.pages_with(cpus * self.relay_ring_pages(), RELAY + cpus * RELAY_CPU)
+    }
+
+    /// The same, with so many pages of data, and bytes behind the list.
+    fn pages_with(self, data: u64, rest: u64) -> Result<(u64, u64), Damage> {
         let (mut head, mut pages) = (0, data);
+        if pages > MAX_PAGES {
+            return Err(Damage::Subbufs(self.subbufs));
+        }
         loop {
-            let needed = self.head_bytes(pages).div_ceil(PAGE);
+            let needed = (LIST_AT + 8 * pages + rest).div_ceil(PAGE);
             if needed <= head {
                 return Ok((pages, head));
             }

@@ -17,13 +17,17 @@ mod cursor;
 mod damage;
 mod find;
 mod layout;
+mod relay;
+mod relay_ring;
 mod ring;
 mod view;
+mod write;
 
 pub use channel::{Channel, Origin};
 pub use contents::{Contents, CpuState, Record};
 pub use cursor::{Cursor, Fresh};
 pub use damage::Damage;
-pub use find::{Damaged, Found, Handle, find};
+pub use find::{Damaged, Found, Handle, channel_at, find};
 pub use layout::{LEVEL_MAX, LEVEL_OFF, NAME_MAX, level_name};
 pub use view::{View, is_text, json, show};
+pub use write::{Refusal, Stores, Write};

@@ -12,8 +12,14 @@ impl Channel {
     pub fn read(&self, memory: &dyn PhysMem) -> Contents {
         let mut contents = Contents::default();
         for cpu in 0..self.cpus() {
-            let state = match Ring::read(self, memory, cpu) {
-                Ok(ring) => ring.records(self, memory, &mut contents),
+            let ring = match self.relay() {
+                Some(relay) => relay.ring(self, memory, cpu),
+                None => Ring::read(self, memory, cpu).map(Some),
+            };
+            let state = match ring {
+                // The CPU has not been online.
+                Ok(None) => CpuState::default(),
+                Ok(Some(ring)) => ring.records(self, memory, &mut contents),
                 Err(damage) => CpuState { damage: Some(damage), ..CpuState::default() },
             };
             contents.cpus.push(state);
@@ -25,19 +31,19 @@ impl Channel {
 }
 
 /// The description of a ring.
-struct Ring {
-    cpu: u16,
-    current: u32,
+pub(crate) struct Ring {
+    pub cpu: u16,
+    pub current: u32,
     /// Where the guest's own reading goes on: number in the sequence, and offset.
-    consumed: (u32, u32),
-    too_long: u32,
-    nested: u32,
+    pub consumed: (u32, u32),
+    pub too_long: u32,
+    pub nested: u32,
     /// Number in the sequence and used bytes of each sub-buffer.
-    subbufs: Vec<(u32, u32)>,
+    pub subbufs: Vec<(u32, u32)>,
 }
 
 impl Ring {
-    fn read(channel: &Channel, memory: &dyn PhysMem, cpu: u16) -> Result<Self, Damage> {
+    pub fn read(channel: &Channel, memory: &dyn PhysMem, cpu: u16) -> Result<Self, Damage> {
         let shape = channel.shape();
         let mut bytes = vec![0; shape.ring_head() as usize];
         channel.bytes(memory, channel.ring_at(cpu), &mut bytes, "description of rings")?;

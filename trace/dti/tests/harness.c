@@ -74,7 +74,7 @@ static unsigned text(char *to, unsigned size, const char *fmt, va_list args)
 }
 
 const struct dti_kernel dti_kernel = {
-	.cpus = CPUS, .cpu = cpu, .irq_save = irq_save, .irq_restore = irq_restore, .clock = tick,
+	.cpus = CPUS, .cpu = cpu, .irq_save = irq_save, .irq_restore = irq_restore, .clock = tick, .clock_kind = DTI_CLOCK_TSC,
 	.allocate = allocate, .free = give_back, .physical = physical, .printk = text,
 };
 
@@ -130,7 +130,8 @@ int main(int argc, char **argv)
 	memory = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
 	if (ftruncate(memory, PAGES * PAGE))
 		return 2;
-	window = mmap(NULL, sizeof(frames) / sizeof(*frames) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+	/* At the same address each time, so that memories of two runs can be compared. */
+	window = mmap((void *)0x200000000000, sizeof(frames) / sizeof(*frames) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
 		      -1, 0);
 	faulting = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	sigaction(SIGSEGV, &action, NULL);

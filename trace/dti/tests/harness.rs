@@ -3,12 +3,13 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use tempfile::TempDir;
-use trapline_dti::{Found, find};
+use trapline_dti::{Found, Stores, find};
 use trapline_emu::PhysMem;
 
 /// Physical memory in a vector.
@@ -90,6 +91,14 @@ impl Harness {
         self.child.stdout.as_mut().unwrap().read_exact(&mut results).unwrap();
         assert_eq!(results.pop(), Some(b's'));
         results
+    }
+
+    /// Stores to its memory, between two operations.
+    pub fn store(&self, stores: &Stores) {
+        let file = fs::File::options().write(true).open(self.folder.path().join("memory")).unwrap();
+        for (paddr, bytes) in stores {
+            file.write_all_at(bytes, *paddr).unwrap();
+        }
     }
 
     /// The memory after the operations whose results have been read.

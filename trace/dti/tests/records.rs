@@ -1,6 +1,6 @@
 //! What is read of channels: the paper's figure 3, every length, nested writes, handles, several CPUs, the reader's cursor.
 
-use trapline_dti::{Contents, Cursor, Origin, Record, View, json, show};
+use trapline_dti::{Contents, Cursor, Origin, Record, Refusal, View, Write, json, show};
 
 use super::harness::{Harness, Memory};
 
@@ -221,4 +221,44 @@ fn views() {
     let mut raw = Vec::new();
     bytes.raw(&mut raw);
     assert_eq!(raw, [&[7, 0, 0, 0, 0, 0, 0, 1, 0, 0][..], bytes.data].concat());
+}
+
+/// One harness writes by `dti_event_raw`, the other is written to from outside: the memories stay the same.
+#[test]
+fn a_record_from_outside_leaves_what_the_drivers_own_would() {
+    for (size, n) in [(16, 1), (64, 3), (257, 4), (4096, 2)] {
+        let (mut inside, mut outside) = (harness(size, n), harness(size, n));
+        let mut refused = 0;
+        for step in 0..40_u32 {
+            let (cpu, prio) = (step % 3, step % 6);
+            let len = [0, 3, size.saturating_sub(30), size - 10, size - 9, 70_000][step as usize * 5 % 6];
+            let time = if step == 20 { 1 << 32 } else { 1000 + u64::from(step) };
+            for harness in [&mut inside, &mut outside] {
+                harness.op('t', [0, 0, (time >> 32) as u32, time as u32]);
+            }
+            inside.op('w', [0, cpu, prio, len]);
+            let done = inside.results(1);
+            outside.results(0);
+            let memory = outside.memory();
+            let data: Vec<u8> = (0..len).map(|n| (len + n * 7) as u8).collect();
+            let channel = &memory.find().channels[0];
+            assert!(channel.counts_tsc());
+            let stores = match channel.write(&memory, cpu as u16, prio as i32, time, &data) {
+                Write::Record(stores) => {
+                    assert_eq!(done, [0], "{size} {step}");
+                    stores
+                }
+                Write::Refused(refusal, stores) => {
+                    assert_eq!(done, [0xff], "{size} {step}");
+                    let expected = if prio > 3 { Refusal::Level } else { Refusal::TooLong };
+                    assert_eq!(refusal, expected, "{size} {step}");
+                    refused += 1;
+                    stores
+                }
+            };
+            outside.store(&stores);
+            assert!(inside.memory().0 == outside.memory().0, "{size} x {n}, step {step}");
+        }
+        assert!(refused > 10, "{refused}");
+    }
 }

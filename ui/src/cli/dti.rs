@@ -76,6 +76,9 @@ pub struct DtiRecordArgs {
     /// Show data by this template, the text of a `fmt` statement (docs/records.md), such as 'tick %4u, task %4u'
     #[arg(long, value_name = "TEMPLATE", conflicts_with = "view", help_heading = "Output")]
     pub template: Option<String>,
+    /// Show data by the templates of this folder: the file CHANNEL.fmt has that of a channel, as --template takes it
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["view", "template"], help_heading = "Output")]
+    pub templates: Option<PathBuf>,
     /// Only records of this CPU
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub cpu: Option<u16>,
@@ -93,6 +96,12 @@ pub struct DtiShowArgs {
     /// The records.
     #[command(flatten)]
     pub records: DtiRecordArgs,
+    /// Only records after the position in this file, which is then moved behind them; the guest's own is not touched
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub cursor: Option<PathBuf>,
+    /// Begin with the oldest record, whatever the position in the file
+    #[arg(long, requires = "cursor", help_heading = "Output")]
+    pub reset: bool,
 }
 
 /// `dti follow`.

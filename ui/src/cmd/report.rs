@@ -1,7 +1,7 @@
 //! The end of a run: the end of its data, and its summary.
 
 use serde_json::{Value, json};
-use trapline_interposer::Stats;
+use trapline_interposer::{Interposer, Stats};
 use trapline_session::{Ending, Session, console_tail, counted};
 use trapline_trace::End;
 
@@ -129,6 +129,7 @@ fn report(args: &OutputArgs, session: &mut Session, ended: &Ended<'_>, end: &End
             }
         }
         unanswered(&stats, talk);
+        unwritten(session, talk);
     }
     // JSON has them in its end line; a trace file, which has them too, is not for people to read.
     if args.format != RecordFormat::Json {
@@ -177,6 +178,15 @@ fn unanswered(stats: &Stats, talk: &Talk) {
     );
     asked(stats.cores_left_out, "`exit 3` wrote no core file, because --max-cores was reached");
     asked(stats.frozen, "a hit left no record, because the channel was frozen");
+}
+
+/// Records of handlers to channels of drivers that were not written.
+fn unwritten(session: &Session, talk: &Talk) {
+    for refused in session.interposer().map(Interposer::refused_records).unwrap_or_default() {
+        let channel = if refused.channel.is_empty() { "other channels" } else { &refused.channel };
+        let records = counted(refused.count, "record");
+        talk.warn(&format!("{records} not written to {channel}: {}", refused.reason()));
+    }
 }
 
 /// Counters by name, in the order in which they are shown. The number of instructions that the engine executed one at a

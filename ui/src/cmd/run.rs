@@ -16,7 +16,7 @@ use trapline_trace::{HeaderItems, RunInfo};
 use super::insert::{insert_all, names_of, probing};
 use super::only::Only;
 use super::report::{self, Ended};
-use super::{dump, reach};
+use super::{dti, dump, reach};
 use crate::cli::{OutputArgs, RecordingArgs, RunArgs};
 use crate::failure::{Exit, Failure};
 use crate::interactive::{self, Person};
@@ -62,6 +62,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     file.map_or(Ok(()), |file| file.open())?;
     let snapshot = args.save.as_deref().map(ReservedFile::reserve).transpose()?;
     let dump = args.dump_on_crash.as_deref().map(ReservedFile::reserve).transpose()?;
+    args.dti_on_crash.as_deref().map_or(Ok(()), dti::save::reserve)?;
     let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX)).cancelled_by(Arc::clone(&cancelled));
     let ran = if args.interactive {
         prepared.run_by_hand(args, &limits, cancelled, &mut outputs, talk)
@@ -157,6 +158,9 @@ impl Prepared {
                 Ok(())
             }
         });
+        let is_saved = crashed || matches!(ran, Ok(Ending::Until(_)));
+        let channels = args.dti_on_crash.as_deref().filter(|_| is_saved);
+        let traced = channels.map_or(Ok(()), |folder| dti::save::write(folder, session, talk));
         let saved = match snapshot {
             Some(file) if ran.is_ok() => save(&file, session, talk),
             Some(file) => {
@@ -174,7 +178,7 @@ impl Prepared {
         };
         let finished = report::finish(&args.output, session, &ended, outputs, talk);
         let exit = ended.exit;
-        report::first([ran.map(|_| ()), finished, recorded, saved, dumped], talk)?;
+        report::first([ran.map(|_| ()), finished, recorded, saved, dumped, traced], talk)?;
         Ok(exit)
     }
 }

@@ -55,6 +55,7 @@ run | --script | -
 run | --restore | run k --restore s --record r
 run | --save | -
 run | --dump-on-crash | -
+run | --dti-on-crash | -
 run | --until | -
 run | --crash-on | -
 run | --limit-insns | -
@@ -290,8 +291,11 @@ dti show | --image-dir | dti show k --image-dir b
 dti show | --format | -
 dti show | --view | dti show k -f json --view hex
 dti show | --template | dti show k -f json --template a
+dti show | --templates | dti show k -f json --templates a
 dti show | --cpu | -
 dti show | --unread | -
+dti show | --cursor | -
+dti show | --reset | -
 dti follow | --restore | dti follow a.tlr --restore b
 dti follow | --at | dti follow v --at 5
 dti follow | --until | dti follow a.tlr --until b
@@ -309,6 +313,7 @@ dti follow | --image-dir | dti follow k --image-dir b
 dti follow | --format | -
 dti follow | --view | dti follow k -f json --view hex
 dti follow | --template | dti follow k -f json --template a
+dti follow | --templates | dti follow k -f json --templates a
 dti follow | --cpu | -
 dti follow | --unread | -
 dti follow | --every | -

@@ -3,9 +3,9 @@
 use super::Checker;
 use crate::ast::Expr;
 use crate::error::{Pos, Result};
-use crate::node::{Node, NodeKind};
+use crate::node::{Node, NodeKind, Service};
 use crate::types::TypeId;
-use trapline_rpn::services::d::Function;
+use trapline_rpn::services::d::{self, Function};
 
 /// What an argument has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +97,9 @@ const ABSENT: &[(&str, usize, usize)] = &[
     ("json", 2, 2),
 ];
 
+/// What writes to a driver's channel. It is no function of DTrace.
+const DTI: &str = "dti";
+
 /// "1 arg passed", "3 args passed".
 pub(super) fn passed(count: usize) -> String {
     format!("{count} arg{} passed", if count == 1 { "" } else { "s" })
@@ -116,13 +119,37 @@ impl Checker<'_> {
     /// Everything that can be called.
     pub(super) fn callable() -> impl Iterator<Item = &'static str> {
         let functions = PROTOTYPES.iter().map(|row| row.function.name());
-        functions.chain(Self::actions()).chain(Self::aggregating())
+        functions.chain([DTI]).chain(Self::actions()).chain(Self::aggregating())
     }
 
     /// Whether a name is that of a function with a value.
     pub(super) fn is_function(name: &str) -> bool {
         PROTOTYPES.iter().any(|row| row.function.name() == name)
             || ABSENT.iter().any(|(absent, ..)| *absent == name)
+            || name == DTI
+    }
+
+    /// `dti(name, priority, string)` or `dti(name, priority, address, length)`: writes to a driver's channel.
+    fn dti(&mut self, arguments: &[Expr], pos: Pos) -> Result<Node> {
+        if !(3..=4).contains(&arguments.len()) {
+            return Err(pos.error("D_PROTO_LEN", wrong_count(DTI, arguments.len(), 3, 4)));
+        }
+        self.destructive(pos)?;
+        let data = if arguments.len() == 4 { (Address, "an address") } else { (Text, "a string") };
+        let wanted = [(Text, "a string"), (Int, "an integer"), data, (Int, "an integer")];
+        let mut nodes = Vec::new();
+        for (n, (argument, (kind, said))) in arguments.iter().zip(wanted).enumerate() {
+            let node = self.expr(argument)?;
+            if !self.suits(&node, kind) {
+                return Err(self.wrong_argument(DTI, n, said, &node, pos));
+            }
+            nodes.push(if self.types.by_reference(node.ty) { Self::decayed(node) } else { node });
+        }
+        if nodes.len() == 3 {
+            nodes.push(Node::new(pos, self.types.builtin("int64_t"), NodeKind::Const(i64::MIN as u64)));
+        }
+        let service = Service { number: d::DTI, operand: None, gives: true };
+        Ok(Self::service(pos, self.types.builtin("int"), service, nodes))
     }
 
     /// `name(arguments)` with a value.
@@ -136,6 +163,9 @@ impl Checker<'_> {
         }
         if Self::is_action(name) {
             return self.action(name, arguments, pos);
+        }
+        if name == DTI {
+            return self.dti(arguments, pos);
         }
         if let Some((_, least, most)) = ABSENT.iter().find(|(absent, ..)| *absent == name) {
             if !(*least..=*most).contains(&arguments.len()) {

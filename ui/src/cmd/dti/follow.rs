@@ -28,7 +28,7 @@ const EVERY: u64 = 1_000_000;
 /// Bad files or options, or a recording that another run made.
 pub fn run(args: &DtiFollowArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let printer = Printer::new(&args.records, args.source.form.format)?;
-    let mut follower = Follower { printer, cursor: Cursor::new(), lost: 0, seen: false };
+    let mut follower = Follower { printer, cursor: Cursor::new(), lost: 0, cpus: 0 };
     if is_dump(&args.source.image) {
         let text = "a crash dump does not run; use `dti show`";
         return Err(Failure::Usage(text.to_owned()));
@@ -42,7 +42,7 @@ pub fn run(args: &DtiFollowArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exi
     } else {
         live(&args.source, every, &cancelled, &mut follower, (out, talk))?
     };
-    follower.end(&args.records.name, talk);
+    follower.end(&args.records.name, talk)?;
     Ok(exit)
 }
 
@@ -52,8 +52,8 @@ struct Follower<'a> {
     cursor: Cursor,
     /// Sub-buffers that were overwritten between two looks.
     lost: u64,
-    /// The channel that was asked for has been found.
-    seen: bool,
+    /// CPUs of the channels that were asked for; 0 if none has been found.
+    cpus: u16,
 }
 
 impl Follower<'_> {
@@ -62,8 +62,9 @@ impl Follower<'_> {
         let memory = session.core().ram();
         let found = session.channels();
         // Until the driver begins, its channel does not exist.
-        let channels: Vec<&Channel> = self.printer.selected(&found).unwrap_or_default();
-        self.seen |= !channels.is_empty();
+        let wanted = |channel: &&Channel| self.printer.is_wanted(channel);
+        let channels: Vec<&Channel> = found.channels.iter().filter(wanted).collect();
+        self.cpus = channels.iter().map(|channel| channel.cpus()).fold(self.cpus, u16::max);
         let read: Vec<_> = channels.iter().map(|channel| (*channel, channel.read(memory))).collect();
         let mut fresh = Vec::new();
         for (channel, contents) in &read {
@@ -75,14 +76,17 @@ impl Follower<'_> {
         out.flush().map_err(Failure::Output)
     }
 
-    fn end(&self, name: &Option<String>, talk: &Talk) {
+    fn end(&self, name: &Option<String>, talk: &Talk) -> Result<(), Failure> {
         if self.lost > 0 {
             let lost = counted(self.lost, "sub-buffer");
             talk.warn(&format!("{lost} overwritten between two looks; use a smaller --every"));
         }
-        if let (Some(name), false) = (name, self.seen) {
-            talk.warn(&format!("there was no channel {name}"));
+        match (name, self.cpus) {
+            (Some(name), 0) => talk.warn(&format!("there was no channel {name}")),
+            (None, 0) => {}
+            (_, cpus) => return self.printer.check_cpu(cpus),
         }
+        Ok(())
     }
 }
 

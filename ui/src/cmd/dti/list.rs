@@ -86,7 +86,8 @@ fn lines(found: &Found, read: &[(&Channel, Contents)]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-fn objects(found: &Found, read: &[(&Channel, Contents)]) -> Vec<Value> {
+/// A JSON object for each channel, each unbound handle and each damaged mark.
+pub fn objects(found: &Found, read: &[(&Channel, Contents)]) -> Vec<Value> {
     let channels = read.iter().map(|(channel, contents)| {
         let (subbufs, size) = channel.subbufs();
         let cpus = contents.cpus.iter().map(|cpu| {

@@ -3,9 +3,15 @@
 mod follow;
 mod list;
 mod printer;
+pub mod save;
 mod source;
 
+use std::fs;
 use std::io::Write;
+use std::path::Path;
+
+use trapline_dti::{Channel, Contents, Cursor};
+use trapline_session::{counted, read_file};
 
 use crate::cli::{DtiArgs, DtiCommand, DtiShowArgs};
 use crate::ctrl_c;
@@ -36,10 +42,50 @@ fn show(args: &DtiShowArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     let found = source.find();
     let channels = printer.selected(&found)?;
     let read: Vec<_> = channels.iter().map(|channel| (*channel, channel.read(source.memory()))).collect();
-    let all =
-        read.iter().flat_map(|(channel, contents)| contents.records().map(move |record| (*channel, record)));
-    printer.print(all, out)?;
+    match &args.cursor {
+        Some(path) => after_cursor(path, args.reset, &read, (&printer, out, talk))?,
+        None => {
+            let all = read
+                .iter()
+                .flat_map(|(channel, contents)| contents.records().map(move |record| (*channel, record)));
+            printer.print(all, out)?;
+        }
+    }
     printer::warn(&found, talk);
     read.iter().for_each(|(channel, contents)| printer::warn_of(channel, contents, talk));
     Ok(source.exit())
+}
+
+/// Prints the records after the position in a file, and moves it behind them.
+fn after_cursor(
+    path: &Path,
+    reset: bool,
+    read: &[(&Channel, Contents)],
+    (printer, out, talk): (&Printer<'_>, &mut dyn Write, &Talk),
+) -> Result<(), Failure> {
+    let mut cursor = Cursor::new();
+    if path.exists() {
+        let text = read_file(path)?;
+        cursor = Cursor::from_json(&text).ok_or_else(|| {
+            Failure::Usage(format!("--cursor: {} is not a file that --cursor has written", path.display()))
+        })?;
+    }
+    if reset {
+        cursor.reset();
+    }
+    let mut lost = 0;
+    let mut all = Vec::new();
+    for (channel, contents) in read {
+        let fresh = cursor.fresh(channel, contents);
+        lost += fresh.lost;
+        all.extend(fresh.records.into_iter().map(|record| (*channel, record)));
+    }
+    printer.print(all.into_iter(), out)?;
+    out.flush().map_err(Failure::Output)?;
+    if lost > 0 {
+        let lost = counted(lost, "sub-buffer");
+        talk.warn(&format!("{lost} overwritten before they were shown"));
+    }
+    let written = fs::write(path, cursor.to_json());
+    written.map_err(|error| Failure::Write { path: path.to_owned(), error })
 }

@@ -1,6 +1,9 @@
 //! How records of channels are printed, and what is said about them.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::io::Write;
+use std::path::Path;
 
 use trapline_dti::{Channel, Contents, Found, Record, View, is_text, json, show};
 use trapline_session::counted;
@@ -17,6 +20,8 @@ enum Shape {
     Raw,
     Text(View),
     Template(Formatter),
+    /// By the name of the channel.
+    Templates(BTreeMap<String, Formatter>),
 }
 
 /// Prints records.
@@ -34,6 +39,9 @@ impl<'a> Printer<'a> {
         no_effect::of_records(args, format)?;
         let shape = match (&args.template, args.view) {
             _ if format == Format::Json => Shape::Json,
+            _ if args.templates.is_some() => {
+                Shape::Templates(args.templates.as_deref().map(templates).transpose()?.unwrap_or_default())
+            }
             (Some(text), _) => Shape::Template(template(text)?),
             (None, Some(DtiView::Raw)) => Shape::Raw,
             (None, Some(DtiView::Hex)) => Shape::Text(View::Hex),
@@ -46,7 +54,7 @@ impl<'a> Printer<'a> {
     /// The channels that are printed.
     ///
     /// # Errors
-    /// There is no such channel.
+    /// There is no such channel, or none has the CPU.
     pub fn selected<'f>(&self, found: &'f Found) -> Result<Vec<&'f Channel>, Failure> {
         let wanted = self.args.name.as_deref();
         let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted == name);
@@ -56,13 +64,28 @@ impl<'a> Printer<'a> {
         if let (Some(name), true, false) = (wanted, channels.is_empty(), unbound) {
             return Err(Failure::Usage(missing(name, found)));
         }
-        let cpus = channels.iter().map(|channel| channel.cpus()).max();
-        match (self.args.cpu, cpus) {
-            (Some(cpu), Some(cpus)) if cpu >= cpus => {
+        match channels.iter().map(|channel| channel.cpus()).max() {
+            Some(cpus) => self.check_cpu(cpus).map(|()| channels),
+            None => Ok(channels),
+        }
+    }
+
+    /// Checks that the CPU is one of so many.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check_cpu(&self, cpus: u16) -> Result<(), Failure> {
+        match self.args.cpu {
+            Some(cpu) if cpu >= cpus => {
                 Err(Failure::Usage(format!("--cpu {cpu}: the channels have {}", counted(cpus.into(), "CPU"))))
             }
-            _ => Ok(channels),
+            _ => Ok(()),
         }
+    }
+
+    /// Whether records of this channel are wanted.
+    pub fn is_wanted(&self, channel: &Channel) -> bool {
+        self.args.name.as_deref().is_none_or(|wanted| wanted == channel.name())
     }
 
     /// Prints records by time, then channel, CPU and position.
@@ -94,6 +117,8 @@ impl<'a> Printer<'a> {
         width: usize,
         out: &mut dyn Write,
     ) -> std::io::Result<()> {
+        let by_template =
+            |template: &Formatter| template.format_data(record.data, usize::from(channel.word()));
         let text = match &self.shape {
             Shape::Json => return writeln!(out, "{}", json(channel.name(), record)),
             Shape::Raw => {
@@ -102,12 +127,18 @@ impl<'a> Printer<'a> {
                 return out.write_all(&bytes);
             }
             Shape::Text(view) => show(record.data, *view),
-            Shape::Template(template) => template.format_data(record.data, usize::from(channel.word())),
+            Shape::Template(template) => by_template(template),
+            Shape::Templates(templates) => {
+                templates.get(channel.name()).map_or_else(|| show(record.data, View::Auto), by_template)
+            }
         };
         let head = format!("{:>14} {} {:width$}", record.time, record.cpu, channel.name());
         // Bytes are lines of their own.
         let is_bytes = match self.shape {
             Shape::Text(View::Auto) => !is_text(record.data),
+            Shape::Templates(ref templates) if !templates.contains_key(channel.name()) => {
+                !is_text(record.data)
+            }
             Shape::Text(view) => view == View::Hex,
             _ => text.contains('\n'),
         };
@@ -121,6 +152,30 @@ impl<'a> Printer<'a> {
 
 fn template(text: &str) -> Result<Formatter, Failure> {
     Formatter::of_text(text).map_err(|error| Failure::Usage(format!("--template: {error}")))
+}
+
+/// The templates of a folder, by the names of channels.
+fn templates(folder: &Path) -> Result<BTreeMap<String, Formatter>, Failure> {
+    let failed = |path: &Path, error| {
+        Failure::Usage(format!("--templates: {}: {}", path.display(), trapline_session::io_sentence(&error)))
+    };
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).map_err(|error| failed(folder, error))? {
+        let path = entry.map_err(|error| failed(folder, error))?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".fmt")) else {
+            continue;
+        };
+        let text = fs::read_to_string(&path).map_err(|error| failed(&path, error))?;
+        let text = text.trim_end_matches('\n').replace('\n', "\\n");
+        let template = Formatter::of_text(&text)
+            .map_err(|error| Failure::Usage(format!("--templates: {}: {error}", path.display())))?;
+        found.insert(name.to_owned(), template);
+    }
+    if found.is_empty() {
+        let folder = folder.display();
+        return Err(Failure::Usage(format!("--templates: {folder} has no file CHANNEL.fmt")));
+    }
+    Ok(found)
 }
 
 fn missing(name: &str, found: &Found) -> String {
