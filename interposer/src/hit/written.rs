@@ -14,7 +14,8 @@ pub(crate) struct Written {
     refused: Vec<RefusedRecords>,
 }
 
-/// What is known of a channel's place. It is state, not a cache: of two channels with one name, the one found first goes on.
+/// The place of a channel, or that it was not found. It is state, not a cache: of two channels with one name, the one that was found
+/// first is used.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Known {
     /// Physical address of its mark.
@@ -60,12 +61,12 @@ impl Written {
             && self.refused.iter().all(sound)
     }
 
-    /// What is known of a channel's place.
+    /// Where a channel was found, or that it was not.
     pub fn known(&self, name: &str) -> Option<Known> {
         self.places.get(name).copied()
     }
 
-    /// Notes what is known of a channel's place.
+    /// Notes where a channel was found, or that it was not.
     pub fn note(&mut self, name: &str, place: Known) {
         if self.places.len() < MOST || self.places.contains_key(name) {
             self.places.insert(name.to_owned(), place);

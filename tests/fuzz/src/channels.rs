@@ -112,7 +112,7 @@ fn linux(word: usize) -> Image {
         }
     }
     let memory = Memory { start: BASE, bytes };
-    let ranges = vec![BASE..BASE + 4 * PAGE];
+    let ranges: Vec<Range<u64>> = std::iter::once(BASE..BASE + 4 * PAGE).collect();
     let found = find(&memory, &ranges);
     assert_eq!((found.channels.len(), found.damaged.len()), (1, 0), "{:?}", found.damaged);
     assert_eq!(found.channels[0].read(&memory).records().count(), 12);
