@@ -31,7 +31,7 @@ pub const KERNEL_STACK: u64 = 4;
 pub const SYMBOL: u64 = 5;
 
 /// Number of `dti_log`.
-pub const DTI_LOG: u64 = 6;
+pub const DTI_LOG: u64 = 7;
 
 /// Numbers of the services that compiled D programs call.
 pub mod d {

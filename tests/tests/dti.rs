@@ -276,7 +276,7 @@ fn handlers_write_to_channels_and_say_what_was_refused() {
             refused.err
         );
     }
-    let rpn = "fbt::vortex_open:entry { push r, rsp; push 8; push 4; push 0x6c656e72656b; push 1; push 6; callk; log 1; exit }";
+    let rpn = "fbt::vortex_open:entry { push r, rsp; push 8; push 4; push 0x6c656e72656b; push 1; push 7; callk; log 1; exit }";
     let folder = folder(&[]);
     let args = ["run", "embedded:dti", "--rpn", rpn, "--console", "none", "--save", "saved", "-f", "json"];
     let written = ran(folder.path(), &args, 0).out;
