@@ -1,7 +1,7 @@
 # The modules of the Driver Tracing Interface for Linux, built from guest-images/linux/ with the headers of the kernel that
 # was fetched. Read by scripts/fetch-guests.
 
-dti_sources=(guest-images/linux/* guest-images/include/trapline/dti.h guest-images/include/trapline/dti_ring.h)
+dti_sources=(guest-images/linux/{Kbuild,dti.c,dti_open.c,dti_sample.c} guest-images/include/trapline/dti.h guest-images/include/trapline/dti_ring.h)
 dti_modules=(dti.ko dti_sample.ko dti_open.ko)
 
 # unpack ARCH PACKAGE: adds a package to the tree $headers.
