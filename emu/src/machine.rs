@@ -7,10 +7,11 @@ use crate::engine::{EngineError, Model};
 use crate::firmware;
 use crate::load::linux_params::{self, Layout};
 use crate::load::{EntryMode, Image, LoadError, LoadPlan, MultibootError, build_multiboot};
+use crate::phys_mem::PhysMem;
 use crate::platform::{Platform, PlatformConfig};
 use crate::ram::{Ram, RamError};
 use crate::run::{Core, Stop, TrapInterposer};
-use crate::snapshot::{MachineIdentity, Snapshot, SnapshotMismatch};
+use crate::snapshot::{CpuState, MachineIdentity, Snapshot, SnapshotMismatch};
 use std::sync::Arc;
 
 const PAGE_SIZE: u64 = 4096;
@@ -22,6 +23,15 @@ pub enum CpuModel {
     Ia32,
     /// 64-bit: Nehalem class.
     X86_64,
+}
+
+impl From<CpuModel> for Model {
+    fn from(model: CpuModel) -> Self {
+        match model {
+            CpuModel::Ia32 => Self::Ia32,
+            CpuModel::X86_64 => Self::X86_64,
+        }
+    }
 }
 
 /// The configuration of a machine.
@@ -109,10 +119,7 @@ impl Machine {
             ram.write(paddr, &bytes);
         }
         let platform = Platform::new(&PlatformConfig { mem_size: config.mem_size, ..devices.clone() });
-        let model = match config.model {
-            CpuModel::Ia32 => Model::Ia32,
-            CpuModel::X86_64 => Model::X86_64,
-        };
+        let model = Model::from(config.model);
         let rsdp = firmware::rsdp(devices).unwrap_or(0);
         let mut core = Core::new(model, ram, platform)?;
         core.identity = Arc::new(MachineIdentity {
@@ -122,6 +129,31 @@ impl Machine {
             loaded: 0,
         });
         Ok(Machine { core, rsdp })
+    }
+
+    /// A machine that cannot run and is only looked at, such as that of a dump: `size` bytes of memory from physical
+    /// address 0 on are read through `memory`, where there may be gaps. Nothing can be written.
+    ///
+    /// # Errors
+    /// As [`Machine::new`].
+    pub fn still(
+        model: CpuModel,
+        memory: Box<dyn PhysMem + Send>,
+        size: u64,
+        state: &CpuState,
+    ) -> Result<Self, MachineError> {
+        let platform = Platform::new(&PlatformConfig::minimal(size));
+        let core = Core::new(model.into(), Ram::elsewhere(memory, size)?, platform)?;
+        let mut machine = Machine { core, rsdp: 0 };
+        machine.set_still(state);
+        Ok(machine)
+    }
+
+    /// Gives the CPU of a machine that is only looked at another state; nothing happens to any other machine.
+    pub fn set_still(&mut self, state: &CpuState) {
+        if self.core.is_still() {
+            self.core.load_cpu(state);
+        }
     }
 
     /// Loads an image and puts the CPU at its entry.
@@ -211,6 +243,9 @@ impl Machine {
 
     /// Runs until something ends the run or the absolute instruction count `limit` is reached.
     pub fn run(&mut self, interposer: Option<&mut dyn TrapInterposer>, limit: u64) -> Stop {
+        if self.core.is_still() {
+            return Stop::Unsupported("running a machine that is only looked at".to_owned());
+        }
         self.core.run(interposer, limit)
     }
 
@@ -223,7 +258,7 @@ impl Machine {
         until: Moment,
     ) -> Stop {
         self.core.until = Some(until);
-        let stop = self.core.run(interposer, limit);
+        let stop = self.run(interposer, limit);
         self.core.until = None;
         stop
     }

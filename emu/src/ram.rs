@@ -3,7 +3,11 @@
 //! Three pieces of memory: RAM itself (the data view), the shadow (the fetch view of armed pages, as large
 //! as RAM but touched only where armed), and the slots (displaced instructions run out of line). All writes
 //! from Rust go through [`Ram::write`], which keeps the dirty set and reports stores to code.
+//!
+//! The RAM of a machine that is only looked at, such as that of a dump, holds nothing itself: it is read through a
+//! [`PhysMem`], and nothing can be written.
 
+use crate::phys_mem::PhysMem;
 use memmap2::MmapMut;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -89,6 +93,12 @@ impl crate::devices::virtio::Memory for Ram {
     }
 }
 
+impl PhysMem for Ram {
+    fn read(&self, paddr: u64, to: &mut [u8]) -> bool {
+        Ram::read(self, paddr, to)
+    }
+}
+
 /// Page-aligned, zeroed host memory, which the host commits only as it is touched.
 struct Block {
     ptr: NonNull<u8>,
@@ -121,6 +131,10 @@ pub struct Ram {
     shadow: Block,
     slots: Block,
     size: u64,
+    /// Bytes that the blocks hold: all of RAM, or nothing if it is elsewhere.
+    held: u64,
+    /// Where RAM is, if it is elsewhere.
+    elsewhere: Option<Box<dyn PhysMem + Send>>,
     pub(crate) pages: Vec<PageState>,
     pub(crate) dirty: Vec<u32>,
     /// Pages written since their hashes were last worked out.
@@ -150,6 +164,8 @@ impl Ram {
             shadow: block(size)?,
             slots: block(SLOT_PAGES * PAGE)?,
             size,
+            held: size,
+            elsewhere: None,
             pages: vec![PageState::default(); (size / PAGE) as usize],
             dirty: Vec::new(),
             unhashed: Vec::new(),
@@ -158,10 +174,26 @@ impl Ram {
         })
     }
 
+    /// RAM that is elsewhere and can only be read: `size` bytes of it.
+    pub(crate) fn elsewhere(memory: Box<dyn PhysMem + Send>, size: u64) -> Result<Self, RamError> {
+        let blocks = Self::new(1 << 20)?;
+        Ok(Ram { size, held: 0, elsewhere: Some(memory), pages: Vec::new(), code: Arc::default(), ..blocks })
+    }
+
+    /// Whether it is elsewhere, and can only be read.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.elsewhere.is_some()
+    }
+
     /// Size in bytes.
     #[inline]
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Size of the blocks that the engine maps.
+    pub(crate) fn mapped_size(&self) -> u64 {
+        self.data.map.len() as u64
     }
 
     pub(crate) fn data_ptr(&self) -> *mut u8 {
@@ -176,23 +208,23 @@ impl Ram {
         self.slots.ptr.as_ptr()
     }
 
-    /// All of RAM in data view.
+    /// All of RAM in data view; nothing if it is elsewhere.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `size` bytes are owned; the engine writes them only while `&mut self` machines run, never
+        // SAFETY: `held` bytes are owned; the engine writes them only while `&mut self` machines run, never
         // while a shared borrow from here is alive.
-        unsafe { std::slice::from_raw_parts(self.data.ptr.as_ptr(), self.size as usize) }
+        unsafe { std::slice::from_raw_parts(self.data.ptr.as_ptr(), self.held as usize) }
     }
 
     #[inline]
     fn in_range(&self, paddr: u64, len: usize) -> bool {
-        paddr.checked_add(len as u64).is_some_and(|end| end <= self.size)
+        paddr.checked_add(len as u64).is_some_and(|end| end <= self.held)
     }
 
     /// Copies from data view; false (and nothing copied) when any byte lies outside RAM.
     #[inline]
     pub fn read(&self, paddr: u64, to: &mut [u8]) -> bool {
         if !self.in_range(paddr, to.len()) {
-            return false;
+            return self.read_elsewhere(paddr, to);
         }
         // SAFETY: in range, and `to` is Rust memory that cannot overlap the block.
         unsafe {
@@ -203,6 +235,11 @@ impl Ram {
             );
         }
         true
+    }
+
+    #[cold]
+    fn read_elsewhere(&self, paddr: u64, to: &mut [u8]) -> bool {
+        self.elsewhere.as_ref().is_some_and(|memory| memory.read(paddr, to))
     }
 
     /// A little-endian integer of `size` (1, 2, 4, 8) bytes; all ones outside RAM.
@@ -408,7 +445,7 @@ impl Ram {
     /// Copies a whole page in, for snapshots: the only bookkeeping is that its hash is unknown.
     pub(crate) fn restore_page(&mut self, page: u32, from: &[u8]) {
         let at = page as usize * PAGE as usize;
-        if from.len() == PAGE as usize && at + PAGE as usize <= self.size as usize {
+        if from.len() == PAGE as usize && at + PAGE as usize <= self.held as usize {
             let state = &mut self.pages[page as usize];
             if !state.is(PageState::UNHASHED) {
                 state.flags |= PageState::UNHASHED;

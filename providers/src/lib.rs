@@ -36,7 +36,7 @@ mod target;
 
 pub use apply::{
     ArgumentRefused, DisassembleError, Disassembly, EnableError, Function, Line, Matched, Present, Process,
-    Resolved, Spot, Typed, TypedLog, Untyped, disassemble, enable, find, functions, insert_error,
+    Resolved, Spot, Typed, TypedLog, Untyped, disassemble, enable, find, functions, handler, insert_error,
     present_functions, resolve, show_parameters, user_functions,
 };
 pub use catalog::{Catalog, MatchError, user_probes};

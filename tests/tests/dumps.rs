@@ -4,16 +4,24 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::cli::{Ran, folder, trapline};
+use std::fs::File;
+use std::io::BufWriter;
+use std::sync::Arc;
 use tempfile::TempDir;
 use trapline_session::trapline_emu::{PAGE, PhysMem};
-use trapline_session::{Condition, DumpFile, DumpFormat, GuestBuilder, Limits};
+use trapline_session::{
+    Compression, Condition, DumpFile, DumpFormat, Ending, GuestBuilder, How, Limits, Listing, Session, Wanted,
+};
 use trapline_tests::linux::{KERNELS, Linux};
 use trapline_tests::root;
 
-/// The text of a kernel that is about to start the first program.
+/// What a kernel says when it is about to start the first program.
 const INIT: &str = "Run /init as init process";
+/// What the guest's script says when its processes sleep.
+const READY: &str = "the guest is ready";
 
 /// A file of `.guests/`.
 fn guest(name: &str) -> String {
@@ -37,12 +45,52 @@ fn ran(folder: &Path, args: &[&str]) -> Ran {
     ran
 }
 
-/// Dumps a kernel that is about to start the first program.
-fn dump(folder: &Path, linux: &Linux, file: &str, more: &[&str]) {
+/// A kernel with a module and some processes.
+fn booted(folder: &Path, linux: &Linux) -> Session {
+    let script = format!("insmod /dummy.ko\nsleep 1000 &\necho {READY}\nsleep 1000\n");
+    let initrd = linux.image(folder, &["dummy"], &[], &script).unwrap();
     let kernel = guest(&format!("linux-{}", linux.flavour));
-    let initrd = guest(&format!("initramfs-{}.cpio.gz", linux.arch));
-    let args = ["-q", "dump", &kernel, "--initrd", &initrd, "--until", INIT, "-o", file];
-    ran(folder, &[&args, more].concat());
+    let mut session = GuestBuilder::image(&kernel).initrd(initrd).start().unwrap();
+    let ending = session.run_until(&Condition::end().or_console(READY), &Limits::insns(4_000_000_000));
+    assert_eq!(ending, Ending::Until(READY.to_owned()));
+    session
+}
+
+fn write(session: &Session, path: &Path, compression: Compression) {
+    let mut file = BufWriter::new(File::create(path).unwrap());
+    session.vmcore().write(&mut file, compression).unwrap();
+}
+
+/// A list of the live machine, as the command prints it.
+fn listed(session: &Session, wanted: &Wanted) -> String {
+    let target = Arc::clone(session.target());
+    let how = How { digits: 2 + 2 * target.width().bytes(), ..How::default() };
+    let found = session.present(|present| Listing::find(&target, Some(present), wanted)).unwrap();
+    found.text(how).iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// Modules without the column of their files, which a dump does not have.
+fn without_files(lines: &str) -> String {
+    let kept = lines.lines().map(|line| line.rsplit_once("  ").unwrap().0.trim_end().to_owned() + "\n");
+    kept.collect()
+}
+
+/// The stacks of a live machine, as the command prints their frames.
+fn frames(session: &Session) -> Vec<String> {
+    let digits = 2 + 2 * session.target().width().bytes();
+    let all = session.stacks(64).into_iter().flat_map(|stack| stack.frames);
+    all.map(|frame| format!("{:#0digits$x}  {}", frame.ip, frame.symbol.unwrap_or("-".to_owned()))).collect()
+}
+
+/// Asserts that a dump has the lists of the live machine.
+fn assert_lists(folder: &Path, file: &str, live: &Session, more: &[&str]) {
+    let list = |what: &str| ran(folder, &[&["-q", "dump", file, "--list", what], more].concat()).out;
+    assert_eq!(list("processes"), listed(live, &Wanted::Processes), "{file}");
+    assert_eq!(without_files(&list("modules")), without_files(&listed(live, &Wanted::Modules)), "{file}");
+    let stacks = list("stacks");
+    let found: Vec<&str> = stacks.lines().filter_map(|line| line.strip_prefix("        ")).collect();
+    let expected = frames(live);
+    assert!(found.len() > 5 && found == expected, "{file}: {stacks}");
 }
 
 /// Whether both dumps have this memory, where both have it.
@@ -72,24 +120,44 @@ fn makedumpfile(folder: &Path, linux: &Linux, args: &[&str]) -> String {
 fn the_tools_of_crash_dumps_read(linux: &Linux) {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
-    dump(here, linux, "vmcore", &[]);
-    // The kernel's messages, by two readers.
+    let session = booted(here, linux);
+    write(&session, &here.join("vmcore"), Compression::None);
+    // A kernel of 32 bits has no types in memory, so its file says where tasks have their data.
+    let kernel = guest(&format!("linux-{}", linux.flavour));
+    let wide = linux.arch != "i386";
+    let more: &[&str] = if wide { &[] } else { &["--symbols", &kernel] };
+    if !wide {
+        let refused = trapline(here, &["dump", "vmcore", "--list", "processes"]);
+        assert!(
+            refused.code == 7 && refused.err.contains("give its file with --symbols FILE"),
+            "{}",
+            refused.err
+        );
+    }
+    assert_lists(here, "vmcore", &session, more);
+    // The kernel's messages, by three readers.
     makedumpfile(here, linux, &["--dump-dmesg", "-f", "vmcore", "dmesg"]);
     let messages = std::fs::read_to_string(here.join("dmesg")).unwrap();
-    assert!(messages.contains("Linux version 6.1") && messages.trim_end().ends_with(INIT), "{messages}");
+    assert!(messages.contains("Linux version 6.1") && messages.contains(INIT), "{messages}");
     assert_eq!(tool(here, "vmcore-dmesg", &["vmcore"]), messages);
-    // Filtered and compressed: what is left is what we have written.
+    // For these the dump of any kernel suffices.
+    assert_eq!(ran(here, &["dump", "vmcore", "--list", "console"]).out, messages);
+    assert_eq!(session.log().unwrap(), messages.as_bytes());
+    // Filtered and compressed: what is left is what we have written, and has the same lists.
     for (n, how) in [&["-d", "31", "-c"][..], &["-d", "0", "-l"], &["-d", "31", "-E"]].iter().enumerate() {
         let file = format!("filtered.{n}");
         makedumpfile(here, linux, &[how, &["-f", "vmcore", &file][..]].concat());
         let compared = assert_same_memory(&here.join("vmcore"), &here.join(&file), 256 << 20);
         assert!(compared > 5_000, "{how:?}: {compared} pages");
+        let list = |what: &str| ran(here, &[&["-q", "dump", &file, "--list", what], more].concat()).out;
+        assert_eq!(list("processes"), listed(&session, &Wanted::Processes), "{how:?}");
+        assert_eq!(list("console"), messages, "{how:?}");
     }
     // What we compress, it reads.
-    dump(here, linux, "vmcore.zlib", &["--compress", "zlib"]);
-    dump(here, linux, "vmcore.zstd", &["--compress", "zstd"]);
+    write(&session, &here.join("vmcore.zlib"), Compression::Zlib);
+    write(&session, &here.join("vmcore.zstd"), Compression::Zstd);
     // Of a 32-bit kernel it does not even read its own.
-    if linux.arch != "i386" {
+    if wide {
         makedumpfile(here, linux, &["--dump-dmesg", "-f", "vmcore.zlib", "again"]);
         assert!(std::fs::read_to_string(here.join("again")).unwrap() == messages);
     }
@@ -97,6 +165,8 @@ fn the_tools_of_crash_dumps_read(linux: &Linux) {
         assert_eq!(assert_same_memory(&here.join("vmcore"), &here.join(file), 256 << 20), 65_440);
         assert_eq!(DumpFile::open(&here.join(file)).unwrap().info().format, DumpFormat::Compressed);
     }
+    assert_lists(here, "vmcore.zstd", &session, more);
+    programs_read(here, &session, more);
     // gdb sees the CPU where it was, and its code at the kernel's addresses.
     let info = DumpFile::open(&here.join("vmcore")).unwrap().info();
     let ip = info.cpus[0].0.ip;
@@ -105,6 +175,31 @@ fn the_tools_of_crash_dumps_read(linux: &Linux) {
     assert!(shown.contains(&format!("=> {pc}:")) && !shown.contains("(bad)"), "{shown}");
     let selector = if linux.arch == "i386" { "0x60" } else { "0x10" };
     assert!(shown.contains(&format!("= {selector}")), "{shown}");
+}
+
+/// D and RPN programs see in a dump what they see of the machine.
+fn programs_read(here: &Path, session: &Session, more: &[&str]) {
+    let profile = session.processes();
+    let current = session.stacks(64).into_iter().find(|stack| stack.running).unwrap();
+    let d = |clause: &str| ran(here, &[&["-q", "dump", "vmcore", "-n", clause], more].concat()).out;
+    let out = d("BEGIN { printf(\"%s %d %d\\n\", execname, pid, tid); @[execname] = count(); stack(); }");
+    let own = format!("{} {} {}\n", current.name, current.tgid, current.pid);
+    assert!(out.contains(&own), "{out}");
+    for frame in current.frames.iter().take(10).filter_map(|frame| frame.symbol.as_deref()) {
+        assert!(out.contains(frame.split('+').next().unwrap()), "{frame}: {out}");
+    }
+    assert!(profile.iter().any(|task| task.name == current.name && task.pid == current.pid));
+    let rpn = ["-q", "dump", "vmcore", "--rpn", "BEGIN { push pid; log 1 }", "-f", "json"];
+    let out = ran(here, &[&rpn, more].concat()).out;
+    assert!(out.lines().count() >= 3 && out.contains("\"type\":\"end\""), "{out}");
+    if more.is_empty() {
+        let out = d("BEGIN { print(*(struct task_struct *)curthread); printf(\"%d\", `jiffies > 0); }");
+        assert!(out.contains("(struct task_struct) {") && out.contains(".comm = "), "{out}");
+        let out = ran(here, &["-q", "list", "vmcore", "do_sys_open*"]).out;
+        assert!(out.contains("do_sys_openat2"), "{out}");
+        let out = ran(here, &["-q", "list", "vmcore", "fbt::vfs_read:entry"]).out;
+        assert!(out.contains("vfs_read"), "{out}");
+    }
 }
 
 #[test]
@@ -148,6 +243,7 @@ fn a_dump_is_the_machines_memory_and_probes_do_not_show_in_it() {
         let (live, recorded) = (std::fs::read(here.join("live")), std::fs::read(here.join("recorded")));
         assert!(live.unwrap() == recorded.unwrap(), "{guest}");
         ran(here, &["dump", "run.tlr", "--at", "hit:1", "-o", "hit"]);
+        a_small_guest_is_read(here, guest, &session);
         let dump = DumpFile::open(&here.join("live")).unwrap();
         let ram = session.core().ram();
         for range in dump.info().memory {
@@ -167,6 +263,42 @@ fn a_dump_is_the_machines_memory_and_probes_do_not_show_in_it() {
         assert!(shown.contains("push ") && shown.contains(&format!("= {:#x}", info.cpus[0].0.ip)), "{shown}");
         let headers = tool(here, "readelf", &["-l", "live"]);
         assert!(headers.contains("CORE (Core file)") && !headers.contains("Warning"), "{headers}");
+    }
+}
+
+/// The lists of the embedded guests, by the symbols of their files; and what is refused.
+fn a_small_guest_is_read(here: &Path, guest: &str, session: &Session) {
+    let symbols = &["--symbols", guest][..];
+    let list = |what: &str| ran(here, &[&["-q", "dump", "live", "--list", what], symbols].concat()).out;
+    assert_eq!(list("processes"), listed(session, &Wanted::Processes));
+    assert_eq!(list("modules"), listed(session, &Wanted::Modules));
+    let stacks = list("stacks");
+    assert!(frames(session).iter().all(|frame| stacks.contains(frame)), "{stacks}");
+    let count = format!("{} tasks", session.processes().len());
+    let d = "BEGIN { printf(\"%s %d\", execname, pid); } END { printf(\" ends\\n\"); }";
+    let out = ran(here, &[&["-q", "dump", "live", "-x", "quiet", "-n", d], symbols].concat()).out;
+    let current = session.stacks(1).into_iter().find(|stack| stack.running).unwrap();
+    assert!(out.contains(&format!("{} {} ends\n", current.name, current.pid)), "{out} {count}");
+    let writes = match guest {
+        "embedded:ia32" => "BEGIN { push 1; pop r, eax }",
+        _ => "BEGIN { push 1; pop r, rax }",
+    };
+    let other = if guest == "embedded:ia32" { "embedded:x86_64" } else { "embedded:ia32" };
+    for (more, code, sentence) in [
+        (&["--list", "processes"][..], 7, "give the file of its kernel with --symbols FILE"),
+        (&["--list", "processes", "--symbols", other], 7, " is not the kernel of this dump"),
+        (&["--list", "console", "--symbols", guest], 7, "the guest's system keeps no log that is known here"),
+        (&["-n", "fbt::do_fork:entry { trace(1); }", "--symbols", guest], 2, "only BEGIN and END fire in it"),
+        (&["--rpn", "fbt::do_fork:entry { exit }", "--symbols", guest], 2, "only BEGIN and END fire in it"),
+        (
+            &["-n", "BEGIN { trace(1); }", "-x", "destructive", "--symbols", guest],
+            2,
+            "a dump can only be read",
+        ),
+        (&["--rpn", writes, "--symbols", guest], 2, "a dump can only be read"),
+    ] {
+        let ran = trapline(here, &[&["dump", "live"], more].concat());
+        assert!(ran.code == code && ran.err.contains(sentence), "{more:?}: {} {}", ran.code, ran.err);
     }
 }
 
@@ -235,6 +367,56 @@ fn a_core_of_qemu_is_read() {
 }
 
 #[test]
+fn guest_linux_a_core_of_qemu_and_an_image_of_its_memory_have_the_same_lists() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    let linux = KERNELS.iter().find(|linux| linux.flavour == "cloud-amd64").unwrap();
+    let script = format!("insmod /dummy.ko\nsleep 1000 &\necho {READY}\nsleep 1000\n");
+    let initrd = linux.image(here, &["dummy"], &[], &script).unwrap();
+    // The kernel is at a random address.
+    let mut qemu = Command::new("qemu-system-x86_64")
+        .args(["-M", "pc", "-m", "128", "-nodefaults", "-display", "none", "-monitor", "stdio"])
+        .args(["-serial", "file:serial", "-kernel", &guest("linux-cloud-amd64")])
+        .args(["-append", "console=ttyS0", "-initrd"])
+        .arg(initrd)
+        .current_dir(here)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut monitor = qemu.stdin.take().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !std::fs::read(here.join("serial")).is_ok_and(|text| String::from_utf8_lossy(&text).contains(READY))
+    {
+        assert!(Instant::now() < deadline && qemu.try_wait().unwrap().is_none(), "qemu does not boot");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let commands =
+        "stop\ndump-guest-memory core\ndump-guest-memory -z core.z\npmemsave 0 0x8000000 memory\nquit\n";
+    monitor.write_all(commands.as_bytes()).unwrap();
+    drop(monitor);
+    assert!(qemu.wait().unwrap().success());
+    let list = |file: &str, what: &str, more: &[&str]| {
+        ran(here, &[&["-q", "dump", file, "--list", what], more].concat()).out
+    };
+    // What the kernel has sent to the console is in its log, in the same order.
+    let messages = list("core", "console", &[]);
+    let serial = String::from_utf8_lossy(&std::fs::read(here.join("serial")).unwrap()).into_owned();
+    let mut logged = messages.lines();
+    for line in serial.lines().map(str::trim_end).filter(|line| line.starts_with("[ ")) {
+        assert!(logged.any(|other| other.trim_end() == line), "{line}: {messages}");
+    }
+    let processes = list("core", "processes", &[]);
+    assert!(processes.contains("swapper/0") && processes.contains("/bin/busybox"), "{processes}");
+    assert!(list("core", "modules", &[]).contains("dummy"));
+    assert!(list("core", "stacks", &[]).contains("schedule+"));
+    for (file, more) in [("core", &[][..]), ("core.z", &[]), ("memory", &["--raw"])] {
+        assert_eq!(list(file, "console", more), messages, "{file}");
+        assert_eq!(list(file, "processes", more), processes, "{file}");
+    }
+}
+
+#[test]
 fn positions_and_files_that_do_not_fit_are_refused() {
     let folder = folder(&[("text", b"no dump at all")]);
     let here = folder.path();
@@ -258,6 +440,17 @@ fn positions_and_files_that_do_not_fit_are_refused() {
         ),
         (&["dump", "embedded:ia32", "-o", "no/where"], 7, "cannot write no/where: No such file or directory"),
         (&["dump", "text", "-o", "text"], 2, "the dump would overwrite an input of this command, text"),
+        (&["dump", "text", "--list", "processes"], 7, "text: its first bytes are 6e 6f 20 64"),
+        (
+            &["dump", "text", "--list", "stacks", "--raw"],
+            7,
+            "text: no Linux kernel with symbols is found in this dump",
+        ),
+        (
+            &["dump", "embedded:ia32", "-o", "new", "--raw"],
+            2,
+            "--raw has no effect without --list or a program",
+        ),
     ] {
         let ran = trapline(here, args);
         assert_eq!(ran.code, code, "{args:?}: {}", ran.err);

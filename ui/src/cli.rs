@@ -14,7 +14,7 @@ pub use diff::DiffArgs;
 pub use dti::{
     DtiArgs, DtiCommand, DtiFollowArgs, DtiListArgs, DtiRecordArgs, DtiShowArgs, DtiSource, DtiView,
 };
-pub use dump::DumpArgs;
+pub use dump::{DumpArgs, Listed};
 pub use machine::{MachineArgs, is_recording};
 pub use output::OutputArgs;
 pub use probes::ProbeArgs;
@@ -166,7 +166,9 @@ const DUMP_EXAMPLES: &str = "\
 Examples:
   A crash            trapline dump bzImage --initrd initrd.gz --append init=/crash -o vmcore
   A position         trapline dump boot.tlr --at 300M -o vmcore --compress zstd
-  What it holds      trapline dump vmcore --info";
+  What it holds      trapline dump vmcore --info
+  Its processes      trapline dump vmcore --list processes
+  A D program on it  trapline dump vmcore -n 'BEGIN { print(*(struct task_struct *)curthread); }'";
 
 const DTI_EXAMPLES: &str = "\
 Examples:
@@ -297,7 +299,7 @@ pub enum FbtRules {
 }
 
 /// How probe programs are read: the preprocessor's part, and whose files are taken.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Probe programs")]
 pub struct SourceArgs {
     /// Define a macro for probe programs, as in C; may be repeated

@@ -10,7 +10,7 @@ use trapline_rpn::Diagnostics;
 use trapline_rpn::ppdf::{KeyError, UnwritableError};
 use trapline_session::{
     CommandError, Ending, FileError, GuestError, ListError, ProgramError, RecordingError, ReplayError,
-    ScriptError, SnapshotError, io_sentence,
+    ScriptError, SnapshotError, StillError, io_sentence,
 };
 use trapline_trace::{TemplateErrors, TraceFileError};
 use trapline_tui::SavedError;
@@ -121,6 +121,22 @@ pub enum Failure {
         path: PathBuf,
         /// Why.
         error: trapline_dump::DumpError,
+    },
+    /// A dump is not a machine that can be looked at.
+    #[error("{}: {error}", path.display())]
+    Still {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: Box<StillError>,
+    },
+    /// A dump has no log of its kernel.
+    #[error("{}: {error}", path.display())]
+    NoLog {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: trapline_os::LogError,
     },
     /// Standard output cannot be written.
     #[error("cannot write standard output: {}", io_sentence(.0))]

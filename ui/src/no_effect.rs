@@ -262,7 +262,10 @@ pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The first option without effect.
-pub fn of_list(args: &ListArgs) -> Result<(), Failure> {
+pub fn of_list(args: &ListArgs, of_dump: bool) -> Result<(), Failure> {
+    if of_dump && let Some(option) = of_guest(args) {
+        return Err(refused(option, "on a dump, which has its own guest"));
+    }
     no_files(&args.guest)?;
     reads_stdin_once(overwrite::of_guest(&args.guest))?;
     let named = args.glob.as_deref().unwrap_or_default();
@@ -281,12 +284,29 @@ pub fn of_list(args: &ListArgs) -> Result<(), Failure> {
         return Err(refused("--bytes", "on probes; use --opcode for the byte of a probe"));
     }
     let needs_run = [(args.modules, "--modules"), (args.processes, "--processes")];
-    match first(&needs_run).or_else(|| args.first.given()).filter(|_| !args.first.runs()) {
+    match first(&needs_run).or_else(|| args.first.given()).filter(|_| !of_dump && !args.first.runs()) {
         Some(option) => {
             Err(refused(option, "on a guest that does not run; add --at insns=N or --until TEXT"))
         }
         None => Ok(()),
     }
+}
+
+/// An option of `list` about a guest that is to run, if one was given.
+fn of_guest(args: &ListArgs) -> Option<&'static str> {
+    let (guest, run) = (&args.guest, &args.first);
+    let all = [
+        (run.at.is_some(), "--at"),
+        (!run.until.is_empty(), "--until"),
+        (!guest.module.is_empty(), "--module"),
+        (guest.initrd.is_some(), "--initrd"),
+        (!guest.file.is_empty(), "--file"),
+        (guest.fbt.is_some(), "--fbt"),
+        (guest.abi.is_some(), "--abi"),
+        (guest.target.is_some(), "--target"),
+        (guest.sym.len() > 1, "a second --sym"),
+    ];
+    first(&all).or_else(|| run.given())
 }
 
 /// Checks the options of `dis`.
@@ -341,12 +361,24 @@ pub fn of_check(args: &CheckArgs) -> Result<(), Failure> {
 /// The first option without effect.
 pub fn of_dump(args: &DumpArgs) -> Result<(), Failure> {
     let machine = &args.machine;
-    if args.info {
-        let of_run = machine.of_guest().or(first(&[(!machine.image_dir.is_empty(), "--image-dir")]));
-        return of_run.map_or(Ok(()), |option| Err(refused(option, "with --info, which runs nothing")));
+    let reads = args.list.is_some() || args.has_programs();
+    if args.info || reads {
+        let of_run = machine.of_run().or(first(&[(args.compress.is_some(), "--compress")]));
+        let how =
+            if args.info { "with --info, which runs nothing" } else { "on a dump, in which nothing runs" };
+        let of_memory = args.of_dump().filter(|_| args.info);
+        let no_d = !args.programs.d_options.is_empty() && !args.probes().has_d();
+        return match (of_run.or(of_memory), no_d) {
+            (Some(option), _) => Err(refused(option, how)),
+            (None, true) => Err(refused("-x", "without a D program; add -n or -s")),
+            (None, false) => Ok(()),
+        };
+    }
+    if let Some(option) = args.of_dump() {
+        return Err(refused(option, "without --list or a program, which read a dump"));
     }
     if args.form.format == Format::Json {
-        return Err(refused("--format", "without --info: the dump itself is not text"));
+        return Err(refused("--format", "without --info or --list: the dump itself is not text"));
     }
     of_machine(&args.image, machine)
 }

@@ -1,15 +1,17 @@
 //! Dumps: the memory and the registers of a whole machine, in the files that crash tools read.
 //!
 //! A [`Vmcore`] is what a dump contains, and [`Vmcore::write`] writes it: as an ELF core, as a kernel's kdump leaves it, or
-//! in the compressed format of makedumpfile. A [`DumpFile`] reads both, and the flattened format, as physical memory. The notes
+//! in the compressed format of makedumpfile. A [`DumpFile`] reads both, the flattened format and raw images, as physical memory. The notes
 //! and headers of core files are shared with those of single processes. Not here: where a kernel keeps its data.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+pub mod cpu;
 pub mod elf;
 mod error;
 mod kdump;
+pub mod kernel;
 mod mapped;
 pub mod notes;
 mod pages;

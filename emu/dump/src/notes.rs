@@ -16,6 +16,8 @@ const NT_PRXFPREG: u32 = 0x46e6_2b7f;
 const SIGTRAP: u32 = 5;
 /// Owner of the note in which a Linux kernel describes itself; its type is 0.
 pub const VMCOREINFO: &str = "VMCOREINFO";
+/// Owner of the note with the rest of a CPU's state, which qemu writes; its type is 0.
+pub const QEMU: &str = "QEMU";
 /// Bytes of a 64-bit `elf_prstatus`.
 const WIDE_STATUS: usize = 336;
 /// Bytes of a name in `elf_prpsinfo`.
@@ -28,13 +30,13 @@ const AX: usize = 0;
 const CX: usize = 1;
 const DX: usize = 2;
 const BX: usize = 3;
-const SP: usize = 4;
+pub(crate) const SP: usize = 4;
 const BP: usize = 5;
 const SI: usize = 6;
 const DI: usize = 7;
 
 /// The registers of a CPU or of a process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registers {
     /// General registers in encoding order.
     pub gpr: [u64; 16],
@@ -150,9 +152,17 @@ pub fn of_process(core: &Core, registers: &Registers, pid: u32, name: &str, wide
     notes
 }
 
-/// The notes of a machine: the CPU's registers, and what its kernel says of itself.
-pub fn of_machine(registers: &Registers, pid: u32, vmcoreinfo: Option<&[u8]>, wide: bool) -> Vec<u8> {
+/// The notes of a machine: the CPU's registers and, as the content of a note, the rest of its state; and what its kernel says of
+/// itself.
+pub fn of_machine(
+    registers: &Registers,
+    cpu: Vec<u8>,
+    pid: u32,
+    vmcoreinfo: Option<&[u8]>,
+    wide: bool,
+) -> Vec<u8> {
     let mut notes = status(registers, pid, 0, wide).note(NT_PRSTATUS, "CORE");
+    notes.extend(Fields(cpu).note(0, QEMU));
     notes.extend(vmcoreinfo.map(|text| Fields(text.to_vec()).note(0, VMCOREINFO)).unwrap_or_default());
     notes
 }

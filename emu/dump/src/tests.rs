@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use trapline_emu::{PAGE, PhysMem};
+use trapline_emu::{CpuState, PAGE, PhysMem};
 
 use crate::mapped::Mapped;
 use crate::notes::Registers;
@@ -42,7 +42,15 @@ fn head(wide: bool, pages: u64) -> MachineHead {
     if !wide {
         registers.gpr[8..].fill(0);
     }
-    MachineHead { wide, kernel: Some(kernel), memory, registers, pid: 42, vmcoreinfo: Some(info) }
+    MachineHead {
+        wide,
+        kernel: Some(kernel),
+        memory,
+        registers,
+        cpu: CpuState::default(),
+        pid: 42,
+        vmcoreinfo: Some(info),
+    }
 }
 
 fn written(vmcore: &Vmcore<'_>, compression: Compression) -> Vec<u8> {

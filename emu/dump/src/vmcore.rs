@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use trapline_emu::load::Width;
-use trapline_emu::{Core, PhysMem};
+use trapline_emu::{Core, CpuState, PhysMem};
 
+use crate::cpu;
 use crate::mapped::Mapped;
 use crate::notes::{self, Registers};
 use crate::pages::OwnedPages;
@@ -19,6 +20,8 @@ pub struct MachineHead {
     pub memory: Vec<Mapped>,
     /// The CPU's registers.
     pub registers: Registers,
+    /// The rest of the CPU's state.
+    pub cpu: CpuState,
     /// Process id of the current task, 0 if it is not known.
     pub pid: u32,
     /// The text with which a Linux kernel describes itself to readers of its dump, once it has made it.
@@ -35,7 +38,15 @@ impl MachineHead {
         vmcoreinfo: Option<Vec<u8>>,
     ) -> Self {
         let wide = width == Width::Bits64;
-        Self { wide, kernel, memory, registers: Registers::of_cpu(core), pid, vmcoreinfo }
+        Self {
+            wide,
+            kernel,
+            memory,
+            registers: Registers::of_cpu(core),
+            cpu: core.cpu_state(),
+            pid,
+            vmcoreinfo,
+        }
     }
 
     /// Bytes of memory.
@@ -44,7 +55,13 @@ impl MachineHead {
     }
 
     pub(crate) fn notes(&self) -> Vec<u8> {
-        notes::of_machine(&self.registers, self.pid, self.vmcoreinfo.as_deref(), self.wide)
+        notes::of_machine(
+            &self.registers,
+            cpu::note(&self.cpu),
+            self.pid,
+            self.vmcoreinfo.as_deref(),
+            self.wide,
+        )
     }
 
     /// A value of the kernel's description of itself, such as `OSRELEASE`.

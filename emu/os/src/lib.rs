@@ -16,7 +16,9 @@ mod profile;
 mod trapos;
 mod unwind;
 
-pub use linux::{Linux, LinuxError, ModuleDetails, ModuleSection};
-pub use profile::{LoadedModule, Mapping, Module, ModuleKind, OsProfile, Task, UserRegisters};
+pub use linux::{Linux, LinuxError, ModuleDetails, ModuleSection, kernel_log};
+pub use profile::{
+    LoadedModule, LogError, Mapping, Module, ModuleKind, OsProfile, Switched, Task, UserRegisters, files_of,
+};
 pub use trapos::{TrapOs, TrapOsError};
 pub use unwind::{FindProgram, KernelFrame, KernelImage, Unwinder, UserFrame};

@@ -113,6 +113,42 @@ impl UserRegisters {
     }
 }
 
+/// Where a task continues that does not run: the registers that matter for its stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Switched {
+    /// The return address of the function that switches tasks.
+    pub ip: u64,
+    /// The stack pointer there.
+    pub sp: u64,
+    /// The frame pointer there.
+    pub bp: u64,
+}
+
+/// Why the log of a kernel cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// Another system.
+    #[error("the guest's system keeps no log that is known here")]
+    NoLog,
+    /// No description.
+    #[error("the kernel has not described itself yet (VMCOREINFO), so its log cannot be found")]
+    NoDescription,
+    /// The description lacks a line.
+    #[error("the kernel's description of itself (VMCOREINFO) has no valid {0}; Linux 5.10 and later have it")]
+    NoField(String),
+    /// The log is not where it should be.
+    #[error("the kernel's log cannot be read at {0:#x}")]
+    Unreadable(u64),
+    /// A size that no log has.
+    #[error("the kernel's log is damaged: its {what} is 2 to the power of {bits}")]
+    Damaged {
+        /// Which one.
+        what: &'static str,
+        /// Its logarithm.
+        bits: u64,
+    },
+}
+
 /// Reads tasks and modules of one guest system.
 pub trait OsProfile: Send {
     /// The system's name.
@@ -176,6 +212,19 @@ pub trait OsProfile: Send {
         UserRegisters::noted(core)
     }
 
+    /// Where the task at `task`, which does not run, continues; `None` if that cannot be read.
+    fn switched(&self, _core: &Core, _task: u64) -> Option<Switched> {
+        None
+    }
+
+    /// The kernel's own log, as it would print it; `vmcoreinfo` is its description of itself.
+    ///
+    /// # Errors
+    /// The system keeps none, or it cannot be read.
+    fn log(&self, _core: &Core, _vmcoreinfo: &[u8]) -> Result<Vec<u8>, LogError> {
+        Err(LogError::NoLog)
+    }
+
     /// Path of the program that the task at `task` runs; `None` when it runs none or it cannot be read.
     fn executable(&self, _core: &Core, _task: u64) -> Option<String> {
         None
@@ -205,25 +254,7 @@ pub trait OsProfile: Send {
     /// The programs and libraries that the process of the task at `task` has mapped, by address: for each file the
     /// range from its first mapping to its last, if any of it may be executed.
     fn user_modules(&self, core: &Core, task: u64) -> Vec<Module> {
-        let mappings = self.mappings(core, task);
-        let mut files: BTreeMap<&str, (&Mapping, u64, bool)> = BTreeMap::new();
-        for mapping in mappings.iter().filter(|mapping| !mapping.path.is_empty()) {
-            let file = files.entry(&mapping.path).or_insert((mapping, 0, false));
-            file.1 = mapping.end;
-            file.2 |= mapping.executable;
-        }
-        let mut found: Vec<Module> = files
-            .into_iter()
-            .filter(|(_, (_, _, executable))| *executable)
-            .map(|(path, (first, end, _))| Module {
-                name: path.to_owned(),
-                base: first.start,
-                size: end.saturating_sub(first.start),
-                kind: ModuleKind::User,
-            })
-            .collect();
-        found.sort_by_key(|module| module.base);
-        found
+        files_of(&self.mappings(core, task))
     }
 
     /// The current task; `None` when there is none or it cannot be read.
@@ -237,4 +268,27 @@ pub trait OsProfile: Send {
         let name = String::from_utf8_lossy(&name).into_owned();
         Some(Task { task, pid: self.pid(core), tgid: self.tgid(core), uid: self.uid(core), name })
     }
+}
+
+/// The files of these mappings, by address: for each the range from its first mapping to its last, if any of it may be
+/// executed.
+pub fn files_of(mappings: &[Mapping]) -> Vec<Module> {
+    let mut files: BTreeMap<&str, (&Mapping, u64, bool)> = BTreeMap::new();
+    for mapping in mappings.iter().filter(|mapping| !mapping.path.is_empty()) {
+        let file = files.entry(&mapping.path).or_insert((mapping, 0, false));
+        file.1 = mapping.end;
+        file.2 |= mapping.executable;
+    }
+    let mut found: Vec<Module> = files
+        .into_iter()
+        .filter(|(_, (_, _, executable))| *executable)
+        .map(|(path, (first, end, _))| Module {
+            name: path.to_owned(),
+            base: first.start,
+            size: end.saturating_sub(first.start),
+            kind: ModuleKind::User,
+        })
+        .collect();
+    found.sort_by_key(|module| module.base);
+    found
 }

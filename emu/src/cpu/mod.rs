@@ -35,7 +35,7 @@ pub use user::UserContext;
 
 use crate::blocks::HotBox;
 use crate::engine::{Engine, Model, OwnEnv};
-use crate::mmu::{Paging, Tlb};
+use crate::mmu::{Paging, Tlb, WIDEST};
 use crate::platform::Platform;
 use crate::ram::Ram;
 use port_io::Console;
@@ -75,6 +75,11 @@ impl Cpu {
     /// A CPU on an engine, whose hooks use `hot` and whose memory is `ram`.
     pub fn new(model: Model, engine: Engine, hot: HotBox, ram: Ram, platform: Platform) -> Self {
         let env = engine.own_env();
+        let phys_bits = match model {
+            _ if ram.is_elsewhere() => WIDEST,
+            Model::Ia32 => 36,
+            Model::X86_64 => 40,
+        };
         Cpu {
             engine,
             env,
@@ -85,7 +90,7 @@ impl Cpu {
             platform,
             console: Console::default(),
             model,
-            phys_bits: if model == Model::Ia32 { 36 } else { 40 },
+            phys_bits,
             halted: false,
             irq: false,
             nmi_pending: false,

@@ -33,6 +33,9 @@ pub struct Paging {
     pub phys_bits: u32,
 }
 
+/// The widest physical address that there is: that of the CPU of a dump, whose model is not known.
+pub(crate) const WIDEST: u32 = 52;
+
 /// Page-fault error code bits (SDM volume 3, 4.7).
 pub mod error_code {
     #![allow(missing_docs)]
@@ -104,6 +107,10 @@ impl Paging {
     /// CR4.PGE.
     pub fn global(&self) -> bool {
         self.cr4 & 0x80 != 0
+    }
+    /// 1 GiB pages: they are in neither CPU model, but a dump may have them.
+    fn gigabytes(&self) -> bool {
+        self.phys_bits == WIDEST
     }
     /// CR0.WP.
     pub fn write_protect(&self) -> bool {
@@ -291,8 +298,12 @@ fn walk_wide(l: &mut Levels<'_>, va: u64) -> Result<Translation, u32> {
         let at = (l.paging.cr3 & ADDR) + ((va >> 39) & 0x1ff) * 8;
         let pml4e = l.step(at, PS, false)?;
         let at = (pml4e.value & ADDR) + ((va >> 30) & 0x1ff) * 8;
-        // 1 GiB pages are in neither CPU model: PS is reserved.
-        l.step(at, PS, false)?.value & ADDR
+        let pdpte = l.step(at, if l.paging.gigabytes() { 0 } else { PS }, false)?;
+        if pdpte.value & PS != 0 {
+            let base = pdpte.value & ADDR & !0x3fff_ffff;
+            return Ok(l.leaf(base | (va & 0x3fff_f000), &pdpte, true));
+        }
+        pdpte.value & ADDR
     } else {
         // A PAE PDPTE has neither R/W nor U/S nor A; bits 1, 2, 5..=8 are reserved.
         let at = (l.paging.cr3 & 0xffff_ffe0) + ((va >> 30) & 3) * 8;

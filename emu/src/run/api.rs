@@ -35,6 +35,11 @@ impl Core {
         &self.cpu.ram
     }
 
+    /// Whether the machine is only looked at, as that of a dump is: it cannot run, and nothing can be written.
+    pub fn is_still(&self) -> bool {
+        self.cpu.ram.is_elsewhere()
+    }
+
     /// Devices.
     #[inline]
     pub fn platform(&self) -> &Platform {
@@ -263,7 +268,8 @@ impl Core {
 
     /// Writes guest RAM at a physical address, as a device would; false, with nothing written, where there is none.
     pub fn write_ram(&mut self, paddr: u64, bytes: &[u8]) -> bool {
-        let inside = paddr.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.cpu.ram.size());
+        let inside =
+            paddr.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.cpu.ram.bytes().len() as u64);
         if inside {
             self.cpu.write_phys(paddr, bytes);
         }

@@ -189,11 +189,11 @@ impl Core {
         let user = hot.as_ptr().as_ptr().cast::<c_void>();
         let cb = callbacks();
         let engine = Engine::new(model, &cb, user, first.as_user_data())?;
-        engine.map(0, ram.data_ptr(), ram.size())?;
-        engine.map(SHADOW_BASE, ram.shadow_ptr(), ram.size())?;
+        engine.map(0, ram.data_ptr(), ram.mapped_size())?;
+        engine.map(SHADOW_BASE, ram.shadow_ptr(), ram.mapped_size())?;
         engine.map(SLOT_PADDR, ram.slots_ptr(), SLOT_PAGES * PAGE)?;
         engine.map_devices(VOID_PADDR, (1 + step::DeviceAccess::PAGES) * PAGE, &cb, user)?;
-        let saved_pages = PageTable::zeroed((ram.size() / PAGE) as u32);
+        let saved_pages = PageTable::zeroed((ram.bytes().len() as u64 / PAGE) as u32);
         Ok(Box::new(Core {
             cpu: Cpu::new(model, engine, hot, ram, platform),
             views: Views::default(),

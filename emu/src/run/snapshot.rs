@@ -94,7 +94,7 @@ impl Core {
         self.restore_pages(s.pages());
         let state = s.state();
         self.restore_code(&state.code);
-        self.restore_cpu(state);
+        self.load_cpu(&state.cpu);
         self.cpu.user_exit_epoch += 1;
         self.effort.jumps(self.cpu.hot.clock.icount, state.icount);
         self.cpu.hot.clock.icount = state.icount;
@@ -125,8 +125,7 @@ impl Core {
     }
 
     /// The CPU state, and the watches for its breakpoints.
-    fn restore_cpu(&mut self, state: &MachineState) {
-        let cpu = &state.cpu;
+    pub(crate) fn load_cpu(&mut self, cpu: &CpuState) {
         cpu.write(&self.cpu.engine, *self.cpu.env);
         (self.cpu.halted, self.cpu.tsc_offset) = (cpu.halted, cpu.msr.tsc_offset);
         (self.cpu.nmi_pending, self.cpu.nmi_blocked) = (cpu.nmi_pending, cpu.nmi_blocked);

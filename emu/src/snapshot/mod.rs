@@ -23,6 +23,7 @@ pub use stored::StoredError;
 
 use crate::cpu::UserContext;
 use crate::mmu::TlbImage;
+use crate::phys_mem::PhysMem;
 use crate::platform::Platform;
 use crate::ram::PAGE;
 use serde::{Deserialize, Serialize};
@@ -137,5 +138,27 @@ impl Snapshot {
             pages.bytes_beyond(before.replace(pages), &mut seen)
         };
         snapshots.into_iter().map(bytes).sum()
+    }
+}
+
+impl PhysMem for Snapshot {
+    fn read(&self, paddr: u64, to: &mut [u8]) -> bool {
+        let size = u64::from(self.pages().len()) * PAGE;
+        if paddr.checked_add(to.len() as u64).is_none_or(|end| end > size) {
+            return false;
+        }
+        let mut at = paddr;
+        let mut rest = to;
+        while !rest.is_empty() {
+            let within = (at % PAGE) as usize;
+            let (part, after) = rest.split_at_mut(rest.len().min(PAGE as usize - within));
+            match self.pages().get((at / PAGE) as u32) {
+                Some(page) => part.copy_from_slice(&page[within..within + part.len()]),
+                None => part.fill(0),
+            }
+            at += part.len() as u64;
+            rest = after;
+        }
+        true
     }
 }

@@ -85,8 +85,9 @@ impl World for Guest<'_> {
     }
 
     fn stack(&mut self, user: bool, most: usize) -> Vec<u64> {
-        // The events of the run itself have no code address.
-        if self.probe.rest.provided.as_ref().is_some_and(|provided| provided.id <= LAST_EVENT) {
+        // The events of the run itself have no code address, unless the machine is only looked at.
+        let is_event = self.probe.rest.provided.as_ref().is_some_and(|provided| provided.id <= LAST_EVENT);
+        if is_event && !self.core.is_still() {
             return Vec::new();
         }
         let profile = self.profile.as_deref();
@@ -196,7 +197,7 @@ impl Interposer {
     }
 
     /// Runs the clauses of a program that wait for this event, in program order.
-    fn fire(&mut self, core: &mut Core, event: Event, id: ProgramId) {
+    pub fn fire(&mut self, core: &mut Core, event: Event, id: ProgramId) {
         let is_meant = |place: &Place| matches!(place, Place::Event(own) if *own == event);
         let of = self.inserted.programs.get(id.0).map(|program| program.probes.clone()).unwrap_or_default();
         let probes = (0u32..).zip(&self.inserted.probes).take(of.end).skip(of.start);

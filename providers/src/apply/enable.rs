@@ -101,6 +101,14 @@ pub fn enable(
     Ok((Resolved { program, points, convention }, matched))
 }
 
+/// A program with the handler of a clause and no probe of the kernel, for the events of a run.
+///
+/// # Errors
+/// The handler does not compile.
+pub fn handler(target: &Target, clause: &Clause) -> Result<LinkedProgram, EnableError> {
+    link(target, &Key::Plain(0).source(target, clause))
+}
+
 /// The handler of a clause for a site: probes share it if their keys are equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {

@@ -10,7 +10,7 @@ mod present;
 
 pub use disassemble::{DisassembleError, Disassembly, Line, disassemble};
 pub use dprobes::{insert_error, resolve};
-pub use enable::{EnableError, Matched, Typed, TypedLog, Untyped, enable};
+pub use enable::{EnableError, Matched, Typed, TypedLog, Untyped, enable, handler};
 pub use expand::{ArgumentRefused, Resolved, find};
 pub use functions::{Function, functions, present_functions, user_functions};
 pub use parameters::show_parameters;

@@ -1,12 +1,16 @@
 //! The target of crash dumps.
 
 use crate::Checks;
+use std::cell::RefCell;
 use std::io::Cursor;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock};
 use trapline_session::trapline_dump::notes::Registers;
 use trapline_session::trapline_dump::{MachineHead, Mapped};
-use trapline_session::trapline_emu::{PAGE, PhysMem};
-use trapline_session::{Compression, DumpFile, Vmcore};
+use trapline_session::trapline_emu::{CpuState, PAGE, PhysMem};
+use trapline_session::trapline_os::kernel_log;
+use trapline_session::{
+    Compression, Condition, DumpFile, DumpInfo, GuestBuilder, Limits, Listing, Look, Session, Vmcore, Wanted,
+};
 
 /// Pages of the machine that is dumped.
 const PAGES: u64 = 12;
@@ -33,6 +37,7 @@ fn written(wide: bool, compression: Compression) -> Vec<u8> {
         kernel: Some(mapped(5 * PAGE, PAGE)),
         memory: vec![mapped(0, 3 * PAGE), mapped(4 * PAGE, (PAGES - 4) * PAGE)],
         registers,
+        cpu: CpuState { control: [1, 0, 5 * PAGE, 0], ip: 9, ..CpuState::default() },
         pid: 1,
         vmcoreinfo: Some(b"OSRELEASE=6.1\n".to_vec()),
     };
@@ -92,7 +97,116 @@ fn read(file: Vec<u8>) {
     }
 }
 
+/// The guest whose memory is listed, and how much memory it has.
+const GUEST: &str = "embedded:x86_64";
+const MEMORY: u64 = 32 << 20;
+
+/// The memory of a guest's dump, some bytes of which have other values.
+#[derive(Clone, Default)]
+struct Edited(Arc<Mutex<Vec<(u64, u8)>>>);
+
+/// A guest that has run for a while: its dump.
+fn whole() -> &'static (Vec<u8>, DumpInfo) {
+    static WHOLE: OnceLock<(Vec<u8>, DumpInfo)> = OnceLock::new();
+    WHOLE.get_or_init(|| {
+        let mut session = GuestBuilder::image(GUEST).memory(MEMORY).start().unwrap();
+        session.run_until(&Condition::end(), &Limits::insns(3_000_000));
+        let mut file = Cursor::new(Vec::new());
+        session.vmcore().write(&mut file, Compression::None).unwrap();
+        let dump = DumpFile::from_bytes(file.into_inner()).unwrap();
+        let mut memory = vec![0; MEMORY as usize];
+        for range in dump.info().memory {
+            let part = &mut memory[range.paddr as usize..range.end() as usize];
+            assert!(dump.read(range.paddr, part));
+        }
+        (memory, dump.info())
+    })
+}
+
+impl PhysMem for Edited {
+    fn read(&self, paddr: u64, to: &mut [u8]) -> bool {
+        let Some(from) = whole().0.get(paddr as usize..).and_then(|rest| rest.get(..to.len())) else {
+            return false;
+        };
+        to.copy_from_slice(from);
+        for (at, value) in self.0.lock().unwrap().iter() {
+            if let Some(byte) = at.checked_sub(paddr).and_then(|at| to.get_mut(at as usize)) {
+                *byte = *value;
+            }
+        }
+        true
+    }
+}
+
+thread_local! {
+    /// The machine of that dump, made once: only its memory changes.
+    static MACHINE: RefCell<Option<(Edited, Session)>> = const { RefCell::new(None) };
+}
+
+/// Lists what is in a guest's memory with some bytes changed: the lists are bounded.
+fn list(bytes: &[u8]) {
+    let edits = bytes.chunks_exact(5).take(64).map(|edit| {
+        let near = u64::from(u32::from_le_bytes([edit[0], edit[1], edit[2], edit[3] & 1]));
+        // Most of the guest is in its first 2 MiB from 1 MiB on.
+        ((1 << 20) + near % (2 << 20), edit[4])
+    });
+    MACHINE.with_borrow_mut(|machine| {
+        let (memory, session) = machine.get_or_insert_with(|| {
+            let memory = Edited::default();
+            let look = Look { symbols: Some(GUEST.to_owned()), ..Look::default() };
+            let session = Session::of_memory(Box::new(memory.clone()), &whole().1, &look).unwrap().1;
+            (memory, session)
+        });
+        *memory.0.lock().unwrap() = edits.collect();
+        let target = Arc::clone(session.target());
+        for wanted in [Wanted::Processes, Wanted::Modules] {
+            let found = session.present(|present| Listing::find(&target, Some(present), &wanted)).unwrap();
+            assert!(found.len() <= 4096);
+        }
+        let stacks = session.stacks(16);
+        assert!(stacks.len() <= 4097 && stacks.iter().all(|stack| stack.frames.len() <= 16));
+    });
+}
+
+/// The description of a kernel with a log at the beginning of its memory.
+const DESCRIPTION: &str = "SYMBOL(prb)=0
+OFFSET(printk_ringbuffer.desc_ring)=0
+OFFSET(printk_ringbuffer.text_data_ring)=32
+OFFSET(prb_desc_ring.count_bits)=8
+OFFSET(prb_desc_ring.descs)=12
+OFFSET(prb_desc_ring.infos)=16
+OFFSET(prb_desc_ring.head_id)=20
+OFFSET(prb_desc_ring.tail_id)=24
+SIZE(prb_desc)=12
+OFFSET(prb_desc.state_var)=0
+OFFSET(prb_desc.text_blk_lpos)=4
+OFFSET(prb_data_blk_lpos.begin)=0
+OFFSET(prb_data_blk_lpos.next)=4
+SIZE(printk_info)=16
+OFFSET(printk_info.ts_nsec)=0
+OFFSET(printk_info.text_len)=8
+OFFSET(prb_data_ring.size_bits)=0
+OFFSET(prb_data_ring.data)=4
+OFFSET(atomic_long_t.counter)=0
+";
+
+/// Reads the log of a kernel whose memory is these bytes, again and again.
+fn log(bytes: &[u8]) {
+    let read = |va: u64, to: &mut [u8]| {
+        for (at, byte) in (va..).zip(to.iter_mut()) {
+            *byte = bytes.get(at as usize % bytes.len().max(1)).copied().unwrap_or(0);
+        }
+        va < 1 << 20
+    };
+    match kernel_log(DESCRIPTION.as_bytes(), false, &read) {
+        Ok(log) => assert!(log.is_empty() || log.ends_with(b"\n")),
+        Err(error) => assert!(!error.to_string().contains('\n')),
+    }
+}
+
 pub fn dump(bytes: &[u8], _: Checks) {
     read(bytes.to_vec());
     read(changed(bytes));
+    list(bytes);
+    log(bytes);
 }

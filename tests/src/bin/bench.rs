@@ -9,6 +9,8 @@ mod arming;
 mod boot;
 #[path = "../bench/d.rs"]
 mod d;
+#[path = "../bench/dumps.rs"]
+mod dumps;
 #[path = "../bench/forms.rs"]
 mod forms;
 #[path = "../bench/hits.rs"]
@@ -44,6 +46,8 @@ use trapline_tests::linux::{KERNELS, Linux};
 const FORMS: &str = "forms";
 /// The name of the sections of probes by name for `--only`.
 const PROVIDERS: &str = "providers";
+/// The name of the section of dumps for `--only`.
+const DUMPS: &str = "dumps";
 /// The name of the sections of Linux boots for `--only`.
 const LINUX: &str = "linux";
 
@@ -58,7 +62,7 @@ struct Options {
     #[arg(long)]
     forms: bool,
     /// Only the rows of hits, sites and handlers that contain this text; `forms`: only the opcode forms; `providers`: only
-    /// the probes by name; `linux`: only the boots of Linux, `linux-686`, `linux-686-stress` and so on: some of them
+    /// the probes by name; `dumps`: only crash dumps; `linux`: only the boots of Linux, `linux-686`, `linux-686-stress` and so on: some of them
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Output format
@@ -171,6 +175,11 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         table.end(start.elapsed().as_secs_f64());
         return Ok(());
     }
+    if options.only.as_deref() == Some(DUMPS) {
+        table.section("Crash dumps", &dumps::rows(3)?);
+        table.end(start.elapsed().as_secs_f64());
+        return Ok(());
+    }
     hit_sections(options, &mut table)?;
     if options.only.is_some() {
         table.end(start.elapsed().as_secs_f64());
@@ -178,6 +187,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     provider_sections(options, &mut table)?;
     table.section("Arming in a running guest", &arming::rows(if options.quick { 3 } else { 9 })?);
+    table.section("Crash dumps", &dumps::rows(if options.quick { 1 } else { 3 })?);
     table.section("Snapshot restore", &snapshot::rows(if options.quick { 50 } else { 200 })?);
     if options.quick {
         table.note("the boots of GNU Mach and Linux: left out by --quick");

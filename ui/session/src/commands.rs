@@ -264,6 +264,12 @@ pub enum CommandError {
         /// Why.
         reason: String,
     },
+    /// Nothing runs in a dump.
+    #[error("{0} cannot fire: a dump does not run, so only BEGIN and END fire in it")]
+    NeverFires(String),
+    /// A dump cannot be changed.
+    #[error("{0} is refused: it may change the guest, and a dump can only be read")]
+    ChangesDump(String),
     /// The text is not a clause.
     #[error(transparent)]
     Clause(#[from] ClauseError),

@@ -10,7 +10,7 @@ use trapline_trace::{ChannelConfig, HeaderItems};
 use super::{SourceArgs, depth, steps};
 
 /// Probes, and the data that they record.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct ProbeArgs {
     /// Probe program to insert, source or PPDF file; may be repeated
     #[arg(short, long = "probe", aliases = ["insert", "apply-ppdf"], value_name = "FILE.rpn", help_heading = "Probes")]

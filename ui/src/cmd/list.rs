@@ -1,20 +1,23 @@
 //! `trapline list`: functions, and the probes of providers; of the files, or of a guest that was run first.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::json;
 use trapline_emu::symbols::UserModule;
 use trapline_providers::{
     Description, FunctionGlob, MatchError, Refused, refused, refused_of, user_functions, user_probes,
 };
 use trapline_session::{
-    Condition, DEFAULT_MEMORY, Ending, Guest, How, Limits, ListError, Listing, Probing, Script, Session,
-    Wanted, counted, user_module,
+    Condition, DEFAULT_MEMORY, Ending, Guest, How, Limits, ListError, Listing, Look, Probing, Script,
+    Session, Wanted, counted, user_module,
 };
 use trapline_trace::{HeaderItems, TextSink};
 
 use crate::cli::{FirstArgs, Format, ListArgs};
+use crate::cmd::dti::is_dump;
+use crate::cmd::dump::look;
+use crate::cmd::rows::json_lines;
 use crate::cmd::run::{bits, digits};
 use crate::failure::{Exit, Failure};
 use crate::output::Outputs;
@@ -27,7 +30,11 @@ use crate::{ctrl_c, no_effect, options};
 /// Bad files, pattern or options, nothing that matches, output that cannot be written.
 pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let wanted = wanted(args);
-    no_effect::of_list(args)?;
+    let of_dump = args.guest.image != "-" && is_dump(Path::new(&args.guest.image));
+    no_effect::of_list(args, of_dump)?;
+    if of_dump {
+        return list_dump(args, &wanted, out, talk);
+    }
     // Standard input can be read only once, so it is taken for a kernel.
     let program = Some(&args.guest.image).filter(|image| *image != "-").and_then(|image| user_module(image));
     if let Some(module) = program.map(Arc::new) {
@@ -83,6 +90,23 @@ fn wanted(args: &ListArgs) -> Wanted {
         (.., Some(text)) => Wanted::Named(text.clone()),
         _ => Wanted::Functions,
     }
+}
+
+/// Lists what a dump has: its kernel's functions and probes, its modules and processes.
+fn list_dump(args: &ListArgs, wanted: &Wanted, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    let path = Path::new(&args.guest.image);
+    let symbols = args.guest.sym.first().map(|file| file.display().to_string());
+    let has_symbols = symbols.is_some();
+    let (guest, session) = look::open(path, &Look { symbols, ..Look::default() }, false, talk)?;
+    let refused = refusals(args, &guest, wanted)?;
+    let target = guest.target();
+    let found = look::find(path, &guest, &session, wanted, has_symbols);
+    let mut found = found.or_else(|error| none(args, error, &refused, out))?;
+    if args.verbose || args.form.format == Format::Json {
+        found.show_parameters(target);
+    }
+    let found = found.or_nothing(target, wanted, guest.name())?;
+    write(args, (digits(&guest), bits(&guest)), (&found, &refused), wanted, Exit::Ok, out, talk)
 }
 
 /// Lists a user program or library that was given as the image: its functions, or probes of it.
@@ -170,20 +194,4 @@ fn write(
     written.and_then(|()| out.flush()).map_err(Failure::Output)?;
     talk.note(&found.sentence(wanted));
     Ok(exit)
-}
-
-fn json_lines(
-    (image, bits): (&str, u8),
-    (found, refused): (&Listing, &[Refused]),
-    exit: Exit,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    writeln!(out, "{}", json!({"type": "header", "version": 1, "image": image, "width": bits}))?;
-    for row in found.rows().items() {
-        writeln!(out, "{}", json!(row))?;
-    }
-    for Refused { module, reason } in refused {
-        writeln!(out, "{}", json!({"type": "refused", "module": module, "reason": reason}))?;
-    }
-    writeln!(out, "{}", json!({"type": "end", found.plural(): found.len(), "exit": exit.code()}))
 }

@@ -23,6 +23,7 @@ mod questions;
 mod reach;
 pub mod replay;
 mod report;
+mod rows;
 pub mod run;
 mod same_run;
 pub mod trace;

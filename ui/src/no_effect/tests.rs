@@ -129,6 +129,15 @@ verify | --image-dir | -
 dump | --output-file | dump --info v -o a
 dump | --compress | dump --info v --compress zlib
 dump | --info | -
+dump | --list | -
+dump | --symbols | dump v -o a --symbols a
+dump | --raw | dump v -o a --raw
+dump | --cr3 | dump v -o a --raw --cr3 5
+dump | --name | -
+dump | --d-script | -
+dump | -x | dump v -x quiet --rpn BEGIN
+dump | --rpn | -
+dump | --probe | -
 dump | --at | dump --info v --at 5
 dump | --until | dump a.tlr -o a --until a
 dump | --limit-insns | dump a.tlr -o a --limit-insns 5
@@ -365,7 +374,7 @@ fn refusal(line: &str) -> Option<String> {
             // The table calls a dump v.
             records.and_then(|()| super::of_dti(source, source.image == Path::new("v")))
         }
-        Command::List(args) => super::of_list(args),
+        Command::List(args) => super::of_list(args, false),
         Command::Tui(args) => super::of_tui(args),
         Command::Dis(args) => super::of_dis(args),
         Command::Check(args) => super::of_check(args),

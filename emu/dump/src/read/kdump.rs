@@ -17,11 +17,16 @@ use crate::pages::by_page;
 const MOST_FRAMES: u64 = 1 << 31;
 /// Bits of the bitmap between two counts.
 const STRIDE: usize = 1 << 15;
+/// Pages that are kept unpacked.
+const UNPACKED: usize = 1 << 10;
 /// Stored pages whose compression is looked at for [`Compressed::ways`].
 const SAMPLE: u64 = 1 << 16;
 
 /// Where the header has the name of the machine (`utsname.machine`).
 const MACHINE: usize = UTSNAME.0 + 4 * UTSNAME.1;
+
+/// A page that was unpacked, with its number.
+type Unpacked = (u64, Box<[u8]>);
 
 /// A compressed dump.
 pub struct Compressed {
@@ -33,8 +38,9 @@ pub struct Compressed {
     descriptors_at: u64,
     /// The notes.
     pub notes: Vec<u8>,
-    /// The page that was last unpacked, with its number.
-    last: RefCell<Option<(u64, Box<[u8]>)>>,
+    /// Pages that were unpacked, each with its number, at the remainder of that number: readers of page tables and lists
+    /// come back to the same pages.
+    unpacked: RefCell<Vec<Option<Unpacked>>>,
 }
 
 /// Bits of pages, with the number of set bits before each [`STRIDE`].
@@ -126,7 +132,7 @@ impl Compressed {
         let bitmaps = [bitmap(bitmaps_at)?, bitmap(bitmaps_at + half)?];
         let notes = Self::notes(&source, layout, version, &second)?;
         let descriptors_at = bitmaps_at + bitmap_blocks * BLOCK;
-        Ok(Self { source, layout, bitmaps, descriptors_at, notes, last: RefCell::default() })
+        Ok(Self { source, layout, bitmaps, descriptors_at, notes, unpacked: RefCell::default() })
     }
 
     /// The notes of version 4 and later; before, the kernel's description of itself alone.
@@ -180,11 +186,15 @@ impl Compressed {
     /// Fills `to` from a physical address. A page of memory that is not stored cannot be read.
     pub fn read(&self, paddr: u64, to: &mut [u8]) -> bool {
         by_page(paddr, to, |frame, within, part| {
-            let mut last = self.last.borrow_mut();
-            if last.as_ref().is_none_or(|(number, _)| *number != frame) {
-                *last = self.page(frame).map(|page| (frame, page));
+            let mut unpacked = self.unpacked.borrow_mut();
+            if unpacked.is_empty() {
+                unpacked.resize(UNPACKED, None);
             }
-            match &*last {
+            let Some(place) = unpacked.get_mut(frame as usize % UNPACKED) else { return false };
+            if place.as_ref().is_none_or(|(number, _)| *number != frame) {
+                *place = self.page(frame).map(|page| (frame, page));
+            }
+            match place {
                 Some((_, page)) => {
                     part.copy_from_slice(&page[within..within + part.len()]);
                     true

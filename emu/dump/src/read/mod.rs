@@ -12,8 +12,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use goblin::elf::header::ET_CORE;
-use trapline_emu::PhysMem;
+use trapline_emu::{CpuState, PAGE, PhysMem};
 
+use crate::cpu;
 use crate::error::DumpError;
 use crate::mapped::Mapped;
 use crate::notes::{self, NT_PRSTATUS, Registers, VMCOREINFO};
@@ -31,6 +32,8 @@ pub enum DumpFormat {
     Elf,
     /// makedumpfile's compressed dump.
     Compressed,
+    /// An image of the memory, and nothing else.
+    Raw,
 }
 
 /// What a dump says of its machine.
@@ -48,6 +51,8 @@ pub struct DumpInfo {
     pub pages: (u64, u64),
     /// Each CPU's registers and current process.
     pub cpus: Vec<(Registers, u32)>,
+    /// The state of the first CPU, if the file has it in full.
+    pub state: Option<Box<CpuState>>,
     /// The kernel's description of itself.
     pub vmcoreinfo: Option<Vec<u8>>,
     /// How stored pages are compressed, with the number of pages of each way.
@@ -61,6 +66,7 @@ pub struct DumpFile {
 }
 
 enum Body {
+    Raw(Source),
     Elf(ElfCore),
     Compressed(Compressed),
 }
@@ -74,6 +80,16 @@ impl DumpFile {
         let file = File::open(path)?;
         let len = file.metadata()?.len();
         Self::read(Source { bytes: Bytes::File(file), len })
+    }
+
+    /// Opens an image of the memory: its first byte is that of physical address 0.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn raw(path: &Path) -> Result<Self, DumpError> {
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        Ok(Self { body: Body::Raw(Source { bytes: Bytes::File(file), len }), flattened: false })
     }
 
     /// Whether a file that begins with these bytes, at least 18, is meant to be a dump: other ELF files are not.
@@ -112,6 +128,11 @@ impl DumpFile {
     /// What it says of its machine.
     pub fn info(&self) -> DumpInfo {
         let (format, wide, memory, pages, notes) = match &self.body {
+            Body::Raw(image) => {
+                let range = Mapped { paddr: 0, size: image.len, vaddr: None };
+                let pages = image.len.div_ceil(PAGE);
+                (DumpFormat::Raw, false, vec![range], (pages, pages), &[][..])
+            }
             Body::Elf(core) => {
                 (DumpFormat::Elf, core.wide, core.memory(), core.pages(), core.notes.as_slice())
             }
@@ -122,8 +143,10 @@ impl DumpFile {
         let notes = notes::read(notes);
         let cpus = notes.iter().filter(|note| note.kind == NT_PRSTATUS && note.owner == b"CORE");
         let vmcoreinfo = notes.iter().find(|note| note.owner == VMCOREINFO.as_bytes());
+        let state = notes.iter().find(|note| note.owner == notes::QEMU.as_bytes() && note.kind == 0);
         DumpInfo {
             format,
+            state: state.and_then(|note| cpu::read(note.content)).map(Box::new),
             flattened: self.flattened,
             wide,
             memory,
@@ -131,16 +154,33 @@ impl DumpFile {
             cpus: cpus.filter_map(|note| Registers::read(note.content)).collect(),
             vmcoreinfo: vmcoreinfo.map(|note| note.content.to_vec()),
             compressed: match &self.body {
-                Body::Elf(_) => Vec::new(),
+                Body::Raw(_) | Body::Elf(_) => Vec::new(),
                 Body::Compressed(dump) => dump.ways(),
             },
         }
     }
 }
 
+impl DumpInfo {
+    /// The state of the first CPU: in full if the file has it, else made of its registers, with paging off.
+    pub fn cpu(&self) -> CpuState {
+        if let Some(state) = &self.state {
+            return **state;
+        }
+        let registers = self.cpus.first().map(|(registers, _)| registers.clone());
+        cpu::flat(&registers.unwrap_or_default(), self.wide)
+    }
+
+    /// First physical address after the memory.
+    pub fn end(&self) -> u64 {
+        self.memory.iter().map(Mapped::end).max().unwrap_or(0)
+    }
+}
+
 impl PhysMem for DumpFile {
     fn read(&self, paddr: u64, to: &mut [u8]) -> bool {
         match &self.body {
+            Body::Raw(image) => image.read(paddr, to),
             Body::Elf(core) => core.read(paddr, to),
             Body::Compressed(dump) => dump.read(paddr, to),
         }

@@ -10,25 +10,27 @@
 use std::collections::BTreeSet;
 
 use trapline_emu::Core;
-use trapline_emu::load::LoadPlan;
+use trapline_emu::load::{LoadPlan, Width};
 use trapline_emu::symbols::{Btf, Symbols};
 
-use crate::profile::{LoadedModule, Mapping, Module, OsProfile, Task, UserRegisters};
+use crate::profile::{LoadedModule, LogError, Mapping, Module, OsProfile, Switched, Task, UserRegisters};
 
 mod infer;
 mod layout;
+mod log;
 mod maple;
 mod memory;
 mod modules;
 mod path;
 mod stacks;
 
+pub use log::read as kernel_log;
 pub use modules::{ModuleDetails, ModuleSection};
 
 use layout::Layout;
 use memory::{Map, Memory};
 use modules::ModuleLayout;
-use stacks::CodeLayout;
+use stacks::{CodeLayout, SwitchedLayout};
 
 /// Flag of a task that was forked and has not executed a program (PF_FORKNOEXEC).
 const FORKED: u32 = 0x40;
@@ -85,6 +87,7 @@ pub struct Linux {
     modules_head: Option<u64>,
     module: ModuleLayout,
     code: Option<CodeLayout>,
+    switched: Option<SwitchedLayout>,
 }
 
 impl Linux {
@@ -92,7 +95,7 @@ impl Linux {
     /// comparing two profiles of one kernel.
     #[must_use]
     pub fn as_inferred(self) -> Self {
-        Self { code: None, ..self }
+        Self { code: None, switched: None, ..self }
     }
 
     /// The profile of the kernel that `plan` loads, with its `symbols` and, if it has any, its `btf`.
@@ -111,7 +114,9 @@ impl Linux {
         let map = Map::new(plan, root)
             .ok_or(LinuxError::Outside { name: "the kernel's page table", address: root })?;
         let name = init_task.wrapping_add(layout.task.comm);
-        if plan.bytes_at(name, 8).is_none_or(|name| name != *b"swapper\0") {
+        // In a dump it has got the number of its CPU.
+        let is_swapper = |name: &Vec<u8>| matches!(name.as_slice(), b"swapper\0" | b"swapper/");
+        if !plan.bytes_at(name, 8).as_ref().is_some_and(is_swapper) {
             return Err(LinuxError::Outside { name: "the task \"swapper\"", address: name });
         }
         Ok(Self {
@@ -123,6 +128,7 @@ impl Linux {
             modules_head: symbol("modules").ok().or_else(|| infer::modules_head(plan, symbols)),
             module: ModuleLayout::new(plan.width, btf),
             code: btf.and_then(CodeLayout::from_btf),
+            switched: btf.and_then(SwitchedLayout::from_btf),
         })
     }
 
@@ -330,6 +336,19 @@ impl OsProfile for Linux {
 
     fn user_registers(&self, core: &Core) -> Option<UserRegisters> {
         self.saved_registers(core)
+    }
+
+    fn switched(&self, core: &Core, task: u64) -> Option<Switched> {
+        self.switched?.read(&self.memory(core)?, task)
+    }
+
+    fn log(&self, core: &Core, vmcoreinfo: &[u8]) -> Result<Vec<u8>, LogError> {
+        let memory = self.memory(core);
+        let read = |va: u64, to: &mut [u8]| match &memory {
+            Some(memory) => memory.read(va, to).is_some(),
+            None => core.peek(va, to).is_ok(),
+        };
+        log::read(vmcoreinfo, self.map.width == Width::Bits64, &read)
     }
 
     fn executable(&self, core: &Core, task: u64) -> Option<String> {

@@ -7,7 +7,7 @@ use trapline_emu::symbols::{Btf, Symbols};
 use super::memory::Memory;
 use super::modules::MAX_SYMBOLS;
 use super::{Linux, listed};
-use crate::profile::{LoadedModule, UserRegisters};
+use crate::profile::{LoadedModule, Switched, UserRegisters};
 use crate::unwind::{REGISTERS32, REGISTERS64};
 
 /// Bytes of a kernel stack (THREAD_SIZE).
@@ -68,6 +68,32 @@ impl CodeLayout {
         let name = memory.text(memory.add(at, self.name), 56);
         let name = String::from_utf8_lossy(&name).into_owned();
         Some(LoadedModule { name, base: ranges.first()?.start, ranges, orc })
+    }
+}
+
+/// Where a task that does not run has its registers: `struct inactive_task_frame` at `thread.sp`, with the return address
+/// last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SwitchedLayout {
+    sp: u64,
+    bp: u64,
+    back: u64,
+}
+
+impl SwitchedLayout {
+    pub(super) fn from_btf(btf: &Btf) -> Option<Self> {
+        let at = |name: &str, path: &str| btf.member(name, path).map(|member| member.offset());
+        let frame = "inactive_task_frame";
+        Some(Self { sp: at("task_struct", "thread.sp")?, bp: at(frame, "bp")?, back: at(frame, "ret_addr")? })
+    }
+
+    pub(super) fn read(&self, memory: &Memory<'_>, task: u64) -> Option<Switched> {
+        let frame = memory.pointer(memory.add(task, self.sp))?;
+        Some(Switched {
+            ip: memory.pointer(memory.add(frame, self.back))?,
+            sp: memory.add(frame, self.back + memory.word_size()),
+            bp: memory.word(memory.add(frame, self.bp))?,
+        })
     }
 }
 

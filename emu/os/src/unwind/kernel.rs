@@ -9,8 +9,8 @@ use trapline_emu::{Core, Seg};
 use super::cfi::Cfi;
 use super::frame::{self, Hints};
 use super::orc::{END_BIT, OrcTable};
-use super::{LINUX, Linear, State, Step, Unwinder};
-use crate::profile::{LoadedModule, OsProfile};
+use super::{BP, LINUX, Linear, SP, State, Step, Unwinder};
+use crate::profile::{LoadedModule, OsProfile, Switched};
 
 /// Most ORC entries of a loaded module.
 const MAX_ENTRIES: u64 = 1 << 18;
@@ -136,24 +136,56 @@ impl Unwinder {
         most: usize,
     ) -> Vec<KernelFrame> {
         let env = core.env();
-        let mut found = Vec::new();
-        if env.cpl() == 3 || most == 0 {
-            return found;
+        if env.cpl() == 3 {
+            return Vec::new();
         }
         let memory = Linear::current(core, env.long_mode());
-        let mut state = State::of(core);
+        let hints = Hints { at_call, ..self.hints(core, profile) };
+        self.walk(profile, &memory, State::of(core), hints, most)
+    }
+
+    /// The stack of a task that does not run, from where it continues; innermost first, `most` at most.
+    pub fn switched_stack(
+        &mut self,
+        core: &Core,
+        profile: &dyn OsProfile,
+        at: Switched,
+        most: usize,
+    ) -> Vec<KernelFrame> {
+        let wide = core.env().long_mode();
+        let mut state = State::new([0; 16], at.ip);
+        state.gpr = [None; 16];
+        (state.gpr[SP], state.gpr[BP], state.exact) = (Some(at.sp), Some(at.bp), false);
+        let hints = self.hints(core, Some(profile));
+        self.walk(Some(profile), &Linear::flat(core, wide), state, hints, most)
+    }
+
+    fn hints(&self, core: &Core, profile: Option<&dyn OsProfile>) -> Hints {
         let encoded = profile.is_some_and(|profile| profile.system() == LINUX);
-        let mut hints =
-            Hints { at_call, encoded, cs: (env.seg(Seg::Cs).selector & 0xffff).into(), ..Hints::default() };
-        found.push(state.kernel_frame());
+        let cs = core.env().seg(Seg::Cs).selector & 0xfffc;
+        Hints { encoded, cs: cs.into(), ..Hints::default() }
+    }
+
+    fn walk(
+        &mut self,
+        profile: Option<&dyn OsProfile>,
+        memory: &Linear<'_>,
+        mut state: State,
+        mut hints: Hints,
+        most: usize,
+    ) -> Vec<KernelFrame> {
+        if most == 0 {
+            return Vec::new();
+        }
+        let mut found = vec![state.kernel_frame()];
         while found.len() < most {
             let before = state.sp();
-            let (step, known) = self.kernel_step(profile, &memory, &mut state, hints);
+            let (step, known) = self.kernel_step(profile, memory, &mut state, hints);
             if step != Step::Caller || !state.goes_on(before) {
                 break;
             }
             // A frame pointer may lead anywhere, such as one left by user mode.
-            if !known && !self.is_kernel_code(core, profile, state.within()) {
+            if !known && !self.is_kernel_code(memory.core, profile, state.within()) {
                 break;
             }
             found.push(state.kernel_frame());

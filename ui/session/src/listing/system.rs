@@ -2,10 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 use trapline_emu::Core;
-use trapline_os::{Module, ModuleKind, OsProfile, Task};
+use trapline_os::{Module, ModuleKind, OsProfile, Task, files_of};
 use trapline_providers::Target;
 
 use super::How;
+
+/// Most mappings of all tasks together.
+const MOST_MAPPINGS: usize = 1 << 20;
 
 /// A module that the guest has loaded.
 pub struct Loaded {
@@ -37,10 +40,13 @@ pub fn modules(target: &Target, core: &Core, profile: &dyn OsProfile) -> Vec<Loa
 
 /// The tasks in the guest's own order.
 pub fn processes(core: &Core, profile: &dyn OsProfile) -> Vec<Running> {
+    // A damaged guest may have many tasks with the longest lists of mappings that are read.
+    let mut left = MOST_MAPPINGS;
     let running = |task: Task| {
         let program = profile.executable(core, task.task);
-        let modules = profile.user_modules(core, task.task);
-        Running { task, program, modules }
+        let mappings = if left > 0 { profile.mappings(core, task.task) } else { Vec::new() };
+        left = left.saturating_sub(mappings.len());
+        Running { task, program, modules: files_of(&mappings) }
     };
     profile.tasks(core).into_iter().map(running).collect()
 }

@@ -8,6 +8,7 @@ use trapline_interposer::{Clock, Interposer, Output, Place, PointView, ProgramId
 use trapline_providers::{Clause, Resolved, enable, insert_error, resolve};
 use trapline_rpn::Program;
 
+use super::still::{at_begin, at_events};
 use super::{Origin, Session};
 use crate::commands::{Command, CommandError, DSource, InputLine, Selection, clause_option, short_name};
 use crate::files::file_name;
@@ -77,6 +78,7 @@ impl Session {
             Command::D(source) => self.insert_d_source(&source),
             Command::End => {
                 self.end_d();
+                self.end_still();
                 Ok(self.done("end", "", String::new()))
             }
             Command::Dump => {
@@ -140,7 +142,9 @@ impl Session {
         }
         let resolved = resolve(&self.target, program)
             .map_err(|findings| CommandError::DoesNotFit { name: name.to_owned(), findings })?;
+        let resolved = if self.is_still() { at_begin(name, resolved)? } else { resolved };
         self.arm(name, &resolved, only, || Origin::program(name, program))?;
+        self.begin_still();
         let mut reply = self.done("insert", name, format!("inserted {name}"));
         if let Reply::Action { convention, .. } = &mut reply {
             *convention = resolved.convention;
@@ -151,10 +155,14 @@ impl Session {
     fn insert_clause(&mut self, text: &str, only: &Selection) -> Answer {
         let clause = Clause::parse(text)?;
         let types = GuestTypes::new(Arc::clone(&self.target));
-        let (resolved, matched) = enable(&self.target, &clause, &types)?;
+        let (resolved, matched) = match self.is_still() {
+            true => at_events(&self.target, text, &clause)?,
+            false => enable(&self.target, &clause, &types)?,
+        };
         let name = format!("{} {}", clause_option(text), clause.descriptions.join(","));
         let name = self.free_name(&name);
         self.arm(&name, &resolved, only, || Origin::clause(&name, text))?;
+        self.begin_still();
         let mut reply = self.done("insert", &name, format!("inserted {name}"));
         if let Reply::Action { matched: found, convention, .. } = &mut reply {
             *found = matched.into_iter().map(Into::into).collect();

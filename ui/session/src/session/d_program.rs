@@ -39,7 +39,7 @@ fn event_point((name, id, event): (&str, u32, Event)) -> Point {
 }
 
 /// The events that a description names.
-fn events(description: &str) -> Vec<Point> {
+pub(super) fn events(description: &str) -> Vec<Point> {
     let Ok(wanted) = Description::parse(description) else { return Vec::new() };
     let [provider, _, _, name] = wanted.written();
     let asked = provider == "dtrace" || EVENTS.iter().any(|(event, ..)| event == name);

@@ -58,7 +58,11 @@ impl Session {
     pub fn insert_d(&mut self, source: &DSource, compiled: &Compiled) -> Result<DProgram, DError> {
         allowed(compiled)?;
         let name = self.free_name(&source.name());
-        let Placed { program, points, setup, matched } = place(&self.target, source, compiled)?;
+        let placed = place(&self.target, source, compiled)?;
+        if self.is_still() {
+            self.check_still(source, &placed, compiled.options.flag("destructive"))?;
+        }
+        let Placed { program, points, setup, matched } = placed;
         let (machine, interposer) = self.probed();
         let inserted = interposer.insert_d(machine.core_mut(), &name, (&program, points), setup);
         self.note_origin(|| Origin::d(&name, source));

@@ -21,6 +21,8 @@ const DIRECT_MAP: u64 = 0xffff_8880_0000_0000;
 const LOW_MEMORY: u64 = 0x3800_0000;
 /// Distance of the addresses at which the mapping of other kernels is examined.
 const STEP: u64 = 4 << 20;
+/// Most bytes of memory that are searched for a kernel's description of itself.
+const MOST_SEARCHED: u64 = 16 << 30;
 /// Most bytes of a kernel's description of itself (VMCOREINFO_BYTES), with its header.
 const MOST_INFO: usize = PAGE as usize;
 
@@ -30,6 +32,15 @@ impl Session {
         let profile = (self.profile)();
         let core = self.core();
         Vmcore { head: head(core, &self.target, profile.as_deref()), memory: core.ram() }
+    }
+}
+
+impl Session {
+    /// The text with which a Linux kernel describes itself to readers of its dump, once it has made it.
+    pub fn vmcoreinfo(&self) -> Option<Vec<u8>> {
+        let (core, plan) = (self.core(), self.target.image().plan());
+        let distance = kernel(plan).and_then(|kernel| Some(kernel.vaddr?.wrapping_sub(kernel.paddr)));
+        vmcoreinfo(core, &self.target, &direct_map(core, &self.target, distance))
     }
 }
 
@@ -148,18 +159,28 @@ fn vmcoreinfo(core: &Core, target: &Target, direct: &DirectMap) -> Option<Vec<u8
     let size = plan.width.bits() as usize / 8;
     match pointer {
         Some(pointer) => note_at(core, direct.paddr(core.ram().read_int(pointer, size))?),
-        None => (0..core.ram().size()).step_by(PAGE as usize).find_map(|paddr| note_at(core, paddr)),
+        None => {
+            let size = core.ram().size().min(MOST_SEARCHED);
+            (0..size).step_by(PAGE as usize).find_map(|paddr| note_at(core, paddr))
+        }
     }
 }
 
 /// The text of the note at a physical address, if that is such a note.
 fn note_at(core: &Core, paddr: u64) -> Option<Vec<u8>> {
-    let bytes = core.ram().bytes().get(usize::try_from(paddr).ok()?..)?;
+    let ram = core.ram();
     // The length of the owner's name, with its NUL, comes first.
-    if bytes.get(..4)? != (VMCOREINFO.len() as u32 + 1).to_le_bytes() {
+    if ram.read_int(paddr, 4) != VMCOREINFO.len() as u64 + 1 {
         return None;
     }
-    let notes = notes::read(bytes.get(..MOST_INFO.min(bytes.len()))?);
+    let size = ram.size().checked_sub(paddr)?.min(MOST_INFO as u64);
+    let mut bytes = vec![0; size as usize];
+    // A dump may lack the second page.
+    if !ram.read(paddr, &mut bytes) {
+        bytes.truncate((PAGE - paddr % PAGE) as usize);
+        ram.read(paddr, &mut bytes).then_some(())?;
+    }
+    let notes = notes::read(&bytes);
     let first = notes.first().filter(|note| note.owner == VMCOREINFO.as_bytes() && note.kind == 0)?;
     first.content.starts_with(b"OSRELEASE=").then(|| first.content.to_vec())
 }

@@ -17,6 +17,8 @@ mod saved;
 mod saved_tests;
 mod scout;
 mod stack;
+mod stacks;
+mod still;
 mod travel;
 mod waiting;
 
@@ -49,6 +51,8 @@ pub use scout::{Met, StopPoint};
 pub(crate) use scout::{Search, Witness};
 pub use stack::StackFrame;
 pub(crate) use stack::stack_at;
+pub use stacks::TaskStack;
+pub use still::{Look, StillError};
 pub use travel::Caller;
 
 use saved::Origin;
@@ -107,8 +111,13 @@ impl Guest {
     /// # Errors
     /// As [`Guest::machine`].
     pub fn start(&self, probing: Probing) -> Result<Session, GuestError> {
-        Ok(Session {
-            machine: self.machine()?,
+        Ok(self.session(self.machine()?, probing))
+    }
+
+    /// A session of a machine that has this guest.
+    fn session(&self, machine: Machine, probing: Probing) -> Session {
+        Session {
+            machine,
             target: Arc::clone(self.target()),
             options: format!("{probing:?}, {:?}", self.target().options()).into(),
             probing,
@@ -124,7 +133,7 @@ impl Guest {
             cores: Vec::new(),
             dump: None,
             origins: Arc::default(),
-        })
+        }
     }
 }
 

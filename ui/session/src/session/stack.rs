@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use trapline_emu::Core;
-use trapline_os::{OsProfile, Unwinder};
+use trapline_os::{KernelFrame, OsProfile, Unwinder};
 use trapline_providers::Target;
 
 use super::{CodeAddress, Session};
@@ -40,7 +40,6 @@ pub fn stack_at(
     unwinder: &mut Unwinder,
     most: usize,
 ) -> Vec<StackFrame> {
-    let plain = |(name, offset): (String, u64)| format!("{name}+{offset:#x}");
     let mut found = Vec::new();
     if core.env().cpl() == 3 {
         for frame in unwinder.user_stack(core, profile, false, most) {
@@ -52,14 +51,27 @@ pub fn stack_at(
         }
         return found;
     }
-    for frame in unwinder.kernel_stack(core, profile, false, most) {
-        let of_module = || {
-            let (name, base) = unwinder.kernel_module(core, profile, frame.within())?;
-            let found = unwinder.module_symbol(&name, frame.ip.wrapping_sub(base))?;
-            Some(format!("{name}:{}", plain(found)))
-        };
-        let symbol = target.symbol(frame.ip).or_else(of_module);
-        found.push(StackFrame { ip: frame.ip, symbol });
-    }
-    found
+    let frames = unwinder.kernel_stack(core, profile, false, most);
+    frames.into_iter().map(|frame| named(target, core, profile, unwinder, frame)).collect()
+}
+
+/// A frame of the kernel's stack with its name.
+pub(super) fn named(
+    target: &Target,
+    core: &Core,
+    profile: Option<&dyn OsProfile>,
+    unwinder: &mut Unwinder,
+    frame: KernelFrame,
+) -> StackFrame {
+    let of_module = || {
+        let (name, base) = unwinder.kernel_module(core, profile, frame.within())?;
+        let found = unwinder.module_symbol(&name, frame.ip.wrapping_sub(base))?;
+        Some(format!("{name}:{}", plain(found)))
+    };
+    let symbol = target.symbol(frame.ip).or_else(of_module);
+    StackFrame { ip: frame.ip, symbol }
+}
+
+fn plain((name, offset): (String, u64)) -> String {
+    format!("{name}+{offset:#x}")
 }

@@ -18,6 +18,8 @@ use crate::ctrl_c;
 use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
 
+pub use source::is_dump;
+
 use printer::Printer;
 use source::Source;
 

@@ -29,6 +29,7 @@ pub fn print(path: &Path, format: Format, out: &mut dyn Write) -> Result<(), Fai
 
 fn format_of(info: &DumpInfo) -> &'static str {
     match (info.format, info.flattened) {
+        (DumpFormat::Raw, _) => "raw",
         (DumpFormat::Elf, false) => "ELF core",
         (DumpFormat::Elf, true) => "ELF core, flattened",
         (DumpFormat::Compressed, false) => "makedumpfile",

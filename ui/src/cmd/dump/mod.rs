@@ -1,6 +1,8 @@
-//! `trapline dump`: the memory and registers of a machine, as a crash of its kernel would leave them.
+//! `trapline dump`: the memory and registers of a machine, as a crash of its kernel would leave them; and what is in them.
 
 mod info;
+pub mod look;
+mod programs;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,6 +23,12 @@ use crate::{ctrl_c, no_effect, overwrite};
 /// Bad files or options, a position that is not reached, a dump that cannot be written.
 pub fn run(args: &DumpArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     no_effect::of_dump(args)?;
+    if let Some(what) = args.list {
+        return look::list(args, what, out, talk);
+    }
+    if args.has_programs() {
+        return programs::run(args, out, talk);
+    }
     let Some(to) = &args.output else {
         info::print(&args.image, args.form.format, out)?;
         return Ok(Exit::Ok);
