@@ -75,6 +75,7 @@ mod stacks;
 mod static_catalog;
 mod static_probes;
 mod terminal;
+mod tmux;
 mod told;
 mod trace_file;
 mod tracing;

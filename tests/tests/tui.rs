@@ -1,11 +1,13 @@
-//! `trapline tui` in a pseudo-terminal, which `script` makes: keys go in, and what a terminal shows is compared with the
-//! screens of docs/tui.md. `TRAPLINE_WRITE_SCREENS=1` writes them there instead.
+//! `trapline tui` in a terminal: keys go in, and what the terminal shows is compared with the screens of docs/tui.md.
+//! `TRAPLINE_WRITE_SCREENS=1` writes them there instead. The tour is in tmux; the other tests are in a pseudo-terminal that
+//! `script` makes, which also tells exit codes and can be slow.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::PathBuf;
 
 use crate::terminal::Terminal;
+use crate::tmux::Tmux;
 use trapline_tests::root;
 
 const TUI: &str = "docs/tui.md";
@@ -30,27 +32,67 @@ fn compare(document: &str, name: &str, screen: &str) {
     assert_eq!(shown.unwrap().0, screen, "screen {name} of {document}");
 }
 
+/// As a newcomer follows it, in tmux.
 #[test]
 fn the_tour() {
     trapline_tests::turns::take().unwrap();
-    let mut terminal = tui(TOUR);
-    let start = terminal.shows("the run is listed to its end");
-    compare(TUI, "start", &start);
-    terminal.press("]]]");
-    let third = terminal.shows("hit 3 ");
+    let tmux = Tmux::new(80, 24);
+    tmux.types(&format!("trapline tui {}", TOUR.join(" ")));
+    tmux.presses(&["Enter"]);
+    compare(TUI, "start", &tmux.shows("the run is listed to its end"));
+    assert_eq!(tmux.modes(), (true, false));
+    for hit in 1..=3 {
+        tmux.types("]");
+        tmux.shows(&format!("  hit {hit} "));
+    }
+    let third = tmux.shows("  hit 3 ");
     compare(TUI, "third", &third);
     compare("README.md", "third", &third);
-    terminal.press("i..");
-    compare(TUI, "handler", &terminal.shows("6 Handler 2 of "));
-    terminal.press("I12ssF");
-    compare(TUI, "caller", &terminal.shows("at 82013 "));
-    terminal.press("/kmalloc\r");
-    compare(TUI, "filter", &terminal.shows("(kmalloc)"));
-    terminal.press("q");
-    let (code, after) = terminal.end();
-    assert_eq!(code, Some(0));
-    assert!(!after.screen().alternate_screen(), "the terminal is not restored");
-    assert!(!after.screen().hide_cursor());
+    tmux.types("i");
+    tmux.shows("6 Handler 0 of ");
+    tmux.types("..");
+    compare(TUI, "handler", &tmux.shows("6 Handler 2 of "));
+    tmux.types("I12");
+    tmux.shows("┏2 Code");
+    tmux.types("ss");
+    tmux.shows("at 82016 ");
+    tmux.types("F");
+    compare(TUI, "caller", &tmux.shows("at 82013 "));
+    tmux.types("/kmalloc");
+    tmux.presses(&["Enter"]);
+    compare(TUI, "filter", &tmux.shows("(kmalloc)"));
+    tmux.presses(&["Escape"]);
+    tmux.shows("1 Hits 244─");
+    tmux.types("1t");
+    tmux.shows("1 Hits 244 by process━");
+    tmux.types("v");
+    tmux.shows("by process, the last first━");
+    tmux.types("afbt::do_fo");
+    tmux.presses(&["Tab"]);
+    tmux.shows("fbt::do_fork:");
+    tmux.types("entry { trace(pid); }");
+    tmux.presses(&["Enter"]);
+    tmux.shows("at 82013 ");
+    tmux.shows("1 Hits 250 ");
+    tmux.types("g#7");
+    tmux.presses(&["Enter"]);
+    tmux.shows("  hit 7 ");
+    tmux.presses(&["C-o"]);
+    tmux.shows("at 82013 ");
+    tmux.presses(&["C-y"]);
+    tmux.shows("  hit 7 ");
+    tmux.types(":quit");
+    tmux.shows("Action: quit");
+    tmux.presses(&["Escape"]);
+    tmux.resize(120, 40);
+    tmux.shows("7 Console");
+    tmux.types("q");
+    let shell = tmux.shows("ready> \n");
+    assert!(!shell.contains("1 Hits"), "the terminal is not restored:\n{shell}");
+    assert_eq!(tmux.modes(), (false, true));
+    tmux.types("echo left with $?; stty -a | grep -o ' icanon'");
+    tmux.presses(&["Enter"]);
+    tmux.shows("\nleft with 0\n icanon\n");
 }
 
 #[test]
@@ -81,7 +123,8 @@ fn sigterm_restores_the_terminal() {
     let mut terminal = tui(TOUR);
     terminal.shows("the run is listed to its end");
     terminal.signal("-TERM");
-    let (_, after) = terminal.end();
+    let (code, after) = terminal.end();
+    assert_eq!(code, Some(130));
     assert!(!after.screen().alternate_screen());
 }
 
@@ -188,9 +231,28 @@ fn a_recording_of_a_run_with_typed_lines_and_added_probes_replays() {
     let replayed = crate::cli::trapline(&root(), &["replay", file, "--verify"]);
     assert_eq!(replayed.code, 0, "{}", replayed.err);
     let info = crate::cli::trapline(&root(), &["replay", file, "--info"]);
-    for input in ["echo typed", "fbt::do_fork:entry"] {
+    // The recording ends as the run did, with the limit; another one with the guest, though a probe was added.
+    for input in ["echo typed", "fbt::do_fork:entry", "the instruction limit was reached"] {
         assert!(info.out.contains(input), "{}", info.out);
     }
+}
+
+#[test]
+fn a_recording_with_an_added_probe_ends_as_the_guest_did() {
+    trapline_tests::turns::take().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.tlr");
+    let file = file.to_str().unwrap();
+    let mut terminal = tui(&[TOUR, &["--record", file]].concat());
+    terminal.shows("the run is listed to its end: the guest halted");
+    // Reports of a mouse outside of the window do no harm.
+    terminal.press("\x1b[<0;0;0M\x1b[<0;5;0M\x1b[32;0;0M");
+    terminal.press("afbt::do_fork:entry { @forks = count(); }\r");
+    terminal.shows("the run is listed to its end: the guest halted");
+    terminal.press("q");
+    assert_eq!(terminal.end().0, Some(0));
+    let info = crate::cli::trapline(&root(), &["replay", file, "--info"]);
+    assert!(info.out.contains("end: the guest halted"), "{}", info.out);
 }
 
 #[test]
@@ -206,14 +268,85 @@ fn a_d_program_on_the_screen() {
     assert_eq!(terminal.end().0, Some(0));
 }
 
-#[test]
-fn guest_gnumach_memory_is_shown_by_type() {
+/// What `run` prints after the header of each record, in one line.
+fn printed(args: &[&str]) -> Vec<String> {
+    let run = crate::cli::trapline(&root(), &[&["run"], args, &["-q"]].concat());
+    let mut records: Vec<String> = Vec::new();
+    for line in run.out.lines() {
+        let data = line.strip_prefix("DProbes(").map(|line| line.split_once(')').unwrap().1.trim());
+        let after_name = |data: &str| data.split_once(' ').map_or(String::new(), |(_, data)| data.to_owned());
+        match data {
+            Some(data) if data.starts_with("probe=") => records.push(after_name(data)),
+            Some(data) => records.push(data.to_owned()),
+            None => {
+                let last = records.last_mut().unwrap();
+                *last = format!("{last} {}", line.trim()).trim().to_owned();
+            }
+        }
+    }
+    assert!(records.len() > 2, "{}", run.err);
+    records
+}
+
+/// The column `record` of the list, as it is written to a file.
+fn listed(args: &[&str]) -> Vec<String> {
     trapline_tests::turns::take().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("records.txt");
+    let mut terminal = tui(args);
+    terminal.shows("the run is listed to its end");
+    terminal.press("V\x15record\rw\x15");
+    terminal.press(&format!("{}\r", file.display()));
+    terminal.shows("written to ");
+    terminal.press("q");
+    assert_eq!(terminal.end().0, Some(0));
+    let text = std::fs::read_to_string(&file).unwrap();
+    text.lines().skip(1).map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn records_are_listed_as_run_prints_them() {
+    let templates = ["-p", "examples/man/1-appln.rpn", "--templates", "examples/templates/man.dir"];
+    for more in [&["-p", "examples/man/7a-nr_free_pages.rpn"], templates.as_slice()] {
+        let args = [&["embedded:ia32", "--limit-insns", "2M"], more].concat();
+        assert_eq!(listed(&args), printed(&args), "{more:?}");
+    }
+}
+
+#[test]
+fn guest_gnumach_arguments_are_listed_by_their_types() {
+    let args = [".guests/gnumach", "-n", "fbt::kmem_cache_alloc:entry", "--limit-insns", "10M"];
+    let wanted = printed(&args);
+    assert!(wanted.iter().all(|record| record.starts_with("kmem_cache_alloc(cache=")), "{wanted:?}");
+    assert_eq!(listed(&args), wanted);
+}
+
+/// The file of a function's source as the compiler knew it, and the line where the function begins.
+fn source_of(function: &str) -> (String, u32) {
+    let file = std::fs::read(root().join(".guests/gnumach.gz")).expect("run `make guests`");
+    let image = trapline_emu::load::Image::parse(&file, "gnumach").unwrap();
+    let symbols = trapline_emu::symbols::Symbols::from_elf(image.bytes(), "gnumach").unwrap();
+    let target = trapline_providers::Target::new(image, symbols, Vec::new());
+    let line = target.source_line(target.symbols().lookup(function).unwrap().addr).unwrap();
+    (line.file, line.line)
+}
+
+#[test]
+fn guest_gnumach_memory_is_shown_by_type_and_source_lines_are_shown() {
+    trapline_tests::turns::take().unwrap();
+    let (file, line) = source_of("kmem_cache_alloc");
+    let (from, name) = file.rsplit_once('/').unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let text: String = (1..10_000).map(|n| format!("source line {n};\n")).collect();
+    std::fs::write(folder.path().join(name), text).unwrap();
+    let sources = format!("{from}={}", folder.path().display());
     let clause = "fbt::kmem_cache_alloc:entry { trace(arg0); }";
-    let mut terminal = tui(&[".guests/gnumach", "-n", clause, "--limit-insns", "20M"]);
+    let mut terminal =
+        tui(&[".guests/gnumach", "-n", clause, "--limit-insns", "20M", "--substitute-path", &sources]);
     terminal.shows("the run is listed to its end");
     terminal.press("]");
-    terminal.shows("hit 1 ");
+    let shown = terminal.shows("hit 1 ");
+    assert!(shown.contains(&format!("│{line:>6}  source line {line};")), "line {line} of {file}:\n{shown}");
     terminal.press("x((struct kmem_cache *)vm_map_entry_cache)\r");
     terminal.shows("4 Memory struct kmem_cache ");
     terminal.press("z");

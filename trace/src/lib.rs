@@ -42,7 +42,7 @@ pub use log_prefix::{Prefix, Token};
 pub use names::{NamedProbe, ProbeName, Symbolize};
 pub use printable::visible;
 pub use record::{Exception, Header, HeaderItems, Kind, ParseItemsError, Record, RecordView};
-pub use sink::{DtraceSink, End, JsonSink, Reply, RunInfo, Shown, Sink, TextSink};
+pub use sink::{DtraceSink, End, JsonSink, Reply, RunInfo, Shown, Sink, TextSink, record_text};
 pub use stack_trace::{StackTrace, TraceFrame, TraceHead, TraceRecord};
 pub use template::{Formatted, Formatter, MAX_TEXT, TemplateError, TemplateErrors};
 pub use watch::{Accessed, WATCH_VALUE, WatchItem};

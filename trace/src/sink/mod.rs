@@ -17,7 +17,7 @@ use crate::record::{HeaderItems, Kind, RecordView};
 use crate::stack_trace::StackTrace;
 pub use dtrace::DtraceSink;
 pub use json::JsonSink;
-pub use text::TextSink;
+pub use text::{TextSink, record_text};
 
 /// Facts about a run at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

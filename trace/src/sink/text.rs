@@ -110,8 +110,7 @@ impl<W: Write> Sink for TextSink<W> {
                     text.push_str(&format!("\n              {}", harmless(line)));
                 }
             }
-            (None, Some(templates)) if h.kind == Kind::Data => by_template(templates, record, &mut text),
-            _ => data(record, symbols, &mut text),
+            (None, templates) => data(record, symbols, templates.as_ref(), &mut text),
         }
         text.push('\n');
         let written = self.out.write_all(text.as_bytes());
@@ -159,7 +158,7 @@ fn call(
                 line.push(':');
                 line.push_str(&harmless(&name.name));
             }
-            data(record, symbols, &mut line);
+            data(record, symbols, None, &mut line);
         }
     }
     if let Some(took) = took {
@@ -170,8 +169,25 @@ fn call(
     Some(line)
 }
 
-/// The data: by its layout, else as pairs of hex digits.
-fn data(record: &RecordView<'_>, symbols: &dyn Symbolize, text: &mut String) {
+/// What a text sink shows of a record after its header: the access of a watch, then the data.
+#[must_use]
+pub fn record_text(
+    record: &RecordView<'_>,
+    symbols: &dyn Symbolize,
+    templates: Option<&Formatter>,
+) -> String {
+    let digits = usize::from(record.header.width / 4);
+    let mut text = record.watch.as_ref().map(|item| watched(item, digits)).unwrap_or_default();
+    data(record, symbols, templates, &mut text);
+    text.trim_start().to_owned()
+}
+
+/// The data: by templates, if there are any, else by its layout, else as pairs of hex digits.
+fn data(record: &RecordView<'_>, symbols: &dyn Symbolize, templates: Option<&Formatter>, text: &mut String) {
+    if let Some(templates) = templates.filter(|_| record.header.kind == Kind::Data) {
+        by_template(templates, record, text);
+        return;
+    }
     match by_layout(record, symbols) {
         Some(shown) => {
             text.push(' ');

@@ -116,6 +116,12 @@ impl Condition {
         Self::end().or_console(text)
     }
 
+    /// The same, however many hits there are.
+    #[must_use]
+    pub fn without_hits(self) -> Self {
+        Self { hits: None, ..self }
+    }
+
     /// Also ends when the console shows this text.
     #[must_use]
     pub fn or_console(mut self, text: &str) -> Self {

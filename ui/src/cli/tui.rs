@@ -7,6 +7,7 @@ use trapline_session::numbers;
 
 use super::{CmdlineArgs, GuestArgs, ProbeArgs, RecordingArgs, text};
 use crate::devices::DeviceArgs;
+use crate::named_file::named_file;
 
 /// The ending of a recording's name.
 const RECORDING: &str = "tlr";
@@ -68,9 +69,25 @@ pub struct TuiArgs {
     /// File of bookmarks, stop points and layout, read at the beginning if it is there, and written at the end
     #[arg(long, value_name = "FILE", help_heading = "Screen")]
     pub session: Option<PathBuf>,
+    /// Show the data of records by the templates of this template directory (docs/records.md)
+    #[arg(long, value_name = "FILE", value_parser = named_file(), help_heading = "Screen")]
+    pub templates: Option<PathBuf>,
+    /// Look for source files whose path begins with FROM in TO instead; may be repeated
+    #[arg(long, value_name = "FROM=TO", value_parser = substitution, help_heading = "Screen")]
+    pub substitute_path: Vec<(String, String)>,
     /// Print at the end how long frames and answers to input took, and how large the list of hits is
     #[arg(long, help_heading = "Screen")]
     pub frame_stats: bool,
+}
+
+/// Both parts of a substitution.
+///
+/// # Errors
+/// It has another form.
+fn substitution(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(from, _)| !from.is_empty());
+    let parts = parts.map(|(from, to)| (from.to_owned(), to.to_owned()));
+    parts.ok_or_else(|| "write FROM=TO, for example /build/linux=/home/me/linux".to_owned())
 }
 
 impl TuiArgs {

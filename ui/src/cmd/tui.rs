@@ -12,7 +12,7 @@ use trapline_session::{
     OwnPrograms, Places, Probing, Recording, Session, SourceOptions, Timeline, Way, clause_option, file_name,
     read_file, text_of,
 };
-use trapline_trace::{ChannelConfig, HeaderItems};
+use trapline_trace::{ChannelConfig, Formatter, HeaderItems};
 use trapline_tui::{Again, Colours, Course, Look, Opening, Settings, TuiError};
 
 use super::insert::{commands, d_channel, d_options, insert, probing};
@@ -55,7 +55,7 @@ pub fn run(args: &TuiArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     if args.frame_stats {
         writeln!(out, "{}", left.stats).map_err(Failure::Output)?;
     }
-    Ok(Exit::Ok)
+    Ok(if left.terminated { Exit::Interrupted } else { Exit::Ok })
 }
 
 /// The text of the session file, if it is there.
@@ -100,6 +100,11 @@ fn utf8() -> bool {
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
+/// The templates that show the data of records.
+fn templates(args: &TuiArgs) -> Result<Option<Formatter>, Failure> {
+    Ok(args.templates.as_deref().map(Formatter::initialise).transpose()?)
+}
+
 /// What probes record here: all items, since the list shows processes; and as much at a time as a D program that is added may
 /// print, unless the user has chosen a ring of fixed size.
 fn for_the_screen(probing: Probing) -> Probing {
@@ -120,7 +125,9 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
     let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
     let recording = args.recording.record.as_deref().map(|path| ("the recording", path));
     let outputs = recording.into_iter().chain(written(args));
-    overwrite::check(inputs.chain(args.devices.disk.as_deref()).chain(args.keys.as_deref()), outputs)?;
+    let inputs = inputs.chain(args.devices.disk.as_deref()).chain(args.keys.as_deref());
+    overwrite::check(inputs.chain(args.templates.as_deref()), outputs)?;
+    let templates = templates(args)?;
     let memory = args.mem.unwrap_or(DEFAULT_MEMORY);
     let builder = options::guest(&args.guest, memory, &args.cmdline, &args.devices)?;
     let probing = for_the_screen(probing(&args.probes));
@@ -169,7 +176,8 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
     };
     let again: Arc<dyn Again> = Arc::new(run);
     let course = Course::Live { condition, limits };
-    Ok((Opening { title, target, session, course, timeline, again }, programs))
+    let sources = args.substitute_path.clone();
+    Ok((Opening { title, target, session, course, timeline, templates, sources, again }, programs))
 }
 
 /// The texts of a D program.
@@ -191,7 +199,9 @@ fn text_of_command(command: &Command) -> Option<String> {
 fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, Failure> {
     let path = Path::new(&args.guest.image);
     let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
-    overwrite::check(inputs.chain(args.keys.as_deref()), written(args))?;
+    let inputs = inputs.chain(args.keys.as_deref()).chain(args.templates.as_deref());
+    overwrite::check(inputs, written(args))?;
+    let templates = templates(args)?;
     let recording = Recording::read(path)?;
     let places = Places { folders: args.image_dir.clone(), ..Places::of(path) };
     let guest = options::open(&GuestBuilder::of_recording(&recording, &places)?, talk)?;
@@ -244,5 +254,6 @@ fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opene
         recording: None,
     });
     let course = Course::Recorded { recording, own, others: asks };
-    Ok((Opening { title, target, session, course, timeline, again }, programs))
+    let sources = args.substitute_path.clone();
+    Ok((Opening { title, target, session, course, timeline, templates, sources, again }, programs))
 }

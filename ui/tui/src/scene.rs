@@ -1,7 +1,7 @@
 //! The visible state at a position, as plain values. Not here: how the values are read, and how they are drawn.
 
 use trapline_session::trapline_d::GuestTypeId;
-use trapline_session::{DState, ProcessRow, ProgramState, ProgramVariables, StackFrame};
+use trapline_session::{DState, ModuleRow, ProcessRow, ProgramState, ProgramVariables, StackFrame};
 
 /// All that panes show of a position.
 #[derive(Debug, Clone, Default)]
@@ -48,6 +48,12 @@ pub struct Scene {
     pub d: Vec<DState>,
     /// Processes, if the guest's system is known.
     pub processes: Vec<ProcessRow>,
+    /// Modules, if the guest's system is known.
+    pub modules: Vec<ModuleRow>,
+    /// The instruction counts of the saved states of the run, ascending.
+    pub saved_at: Vec<u64>,
+    /// Those of its inputs.
+    pub inputs_at: Vec<u64>,
     /// The end of the guest's console output.
     pub console: Vec<u8>,
     /// Bytes of a word.
@@ -173,6 +179,8 @@ pub struct Instruction {
     pub displaced: Option<(&'static str, &'static str)>,
     /// The target of a near branch.
     pub target: Option<u64>,
+    /// The source line that begins here, if its text is known: its number, and the text.
+    pub source: Option<(u32, String)>,
 }
 
 impl Scene {

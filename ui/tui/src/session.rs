@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossterm::event;
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
 use crate::app::{App, Effect, Pane, Saved, SavedError};
@@ -58,6 +58,8 @@ pub struct Left {
     pub stats: FrameStats,
     /// The text of a session file.
     pub session: String,
+    /// Whether a signal has ended it.
+    pub terminated: bool,
 }
 
 /// What a user interface begins with.
@@ -119,7 +121,7 @@ fn listen_to_terminal(told: &Sender<Input>) {
 }
 
 fn listen_to_signals(told: &Sender<Input>) -> io::Result<signal_hook::iterator::Handle> {
-    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGTSTP, SIGCONT])?;
+    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGTSTP, SIGCONT])?;
     let (handle, told) = (signals.handle(), told.clone());
     thread::spawn(move || {
         for signal in signals.forever() {
@@ -152,6 +154,8 @@ struct Shown<'a> {
     /// When the first input was read that no frame has shown yet.
     unanswered: Option<Instant>,
     played: Instant,
+    /// Whether a signal has ended it.
+    terminated: bool,
     /// The file that is being written.
     writer: Option<Writer>,
 }
@@ -187,6 +191,7 @@ impl<'a> Shown<'a> {
             stats: FrameStats::default(),
             unanswered: None,
             played: Instant::now(),
+            terminated: false,
             writer: None,
         })
     }
@@ -197,7 +202,7 @@ impl<'a> Shown<'a> {
         let session = Saved::of(&self.app).to_string();
         let (bytes, logged) = self.app.run.hits.bytes();
         let list = ListStats { hits: self.app.run.hits.len(), bytes, logged };
-        Ok(Left { stats: FrameStats { list, ..self.stats }, session })
+        Ok(Left { stats: FrameStats { list, ..self.stats }, session, terminated: self.terminated })
     }
 
     /// Runs until the user quits.
@@ -326,6 +331,10 @@ impl<'a> Shown<'a> {
             Effect::Cancel => self.workers.cancel(),
             Effect::List(listing) => self.workers.list(listing),
             Effect::Quit => return Ok(true),
+            Effect::Terminate => {
+                self.terminated = true;
+                return Ok(true);
+            }
             Effect::Suspend => {
                 terminal::leave();
                 signal_hook::low_level::emulate_default_handler(SIGTSTP)?;

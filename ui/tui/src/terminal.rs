@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossterm::cursor::{Hide, Show};
 use crossterm::event::{
     DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,
+    KeyboardEnhancementFlags, PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
 };
 use crossterm::execute;
-use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
 
 /// Whether the terminal is in the modes of the user interface.
 static ENTERED: AtomicBool = AtomicBool::new(false);
@@ -26,7 +29,9 @@ pub fn enter(mouse: bool) -> io::Result<()> {
     enable_raw_mode()?;
     ENTERED.store(true, Ordering::SeqCst);
     let mut out = io::stdout().lock();
-    execute!(out, EnterAlternateScreen, EnableBracketedPaste, Hide)?;
+    // A terminal that knows no other codes for keys ignores the request, or shows it as text, which is cleared.
+    let keys = PushKeyboardEnhancementFlags(KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES);
+    execute!(out, EnterAlternateScreen, EnableBracketedPaste, keys, Clear(ClearType::All), Hide)?;
     if mouse { execute!(out, EnableMouseCapture) } else { Ok(()) }
 }
 
@@ -36,7 +41,8 @@ pub fn leave() {
         // A frame that is being written is completed first; a panic while one was written does not matter.
         let _writing = WRITING.lock();
         let mut out = io::stdout().lock();
-        let _ = execute!(out, DisableMouseCapture, DisableBracketedPaste, LeaveAlternateScreen, Show);
+        let _ = execute!(out, DisableMouseCapture, PopKeyboardEnhancementFlags, DisableBracketedPaste);
+        let _ = execute!(out, LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
         let _ = out.flush();
     }

@@ -99,6 +99,11 @@ impl Ladder {
         self.rungs.len()
     }
 
+    /// The instruction counts of the rungs, ascending.
+    pub fn counts(&self) -> Vec<u64> {
+        self.rungs.keys().map(|at| at.icount).collect()
+    }
+
     /// The number of rungs that were dropped.
     pub fn thinned(&self) -> u64 {
         self.thinned

@@ -278,6 +278,17 @@ impl Timeline {
         }
     }
 
+    /// The instruction counts of the saved states, ascending.
+    pub fn saved_at(&self) -> Vec<u64> {
+        self.ladder.counts()
+    }
+
+    /// The instruction counts of the known inputs, ascending: the commands of a recording, and those that were applied on the way.
+    pub fn inputs_at(&self) -> Vec<u64> {
+        let input = |logged: &&Logged| matches!(logged.event, Event::Command(_));
+        self.log.iter().filter(input).map(|logged| logged.at.icount).collect()
+    }
+
     /// Goes to a position, before the inputs that arrive there.
     ///
     /// # Errors

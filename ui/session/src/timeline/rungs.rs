@@ -81,6 +81,11 @@ impl Rungs {
         self.ladder().len()
     }
 
+    /// As [`Ladder::counts`].
+    pub fn counts(&self) -> Vec<u64> {
+        self.ladder().counts()
+    }
+
     pub fn measured(&self) -> u64 {
         self.ladder().measured()
     }

@@ -1,6 +1,7 @@
 //! Moves: the current one, the waiting ones, and those that can be undone.
 
 use super::{App, Effect};
+use crate::hits::free_later;
 use crate::message::{Move, Request};
 use crate::scene::Scene;
 use trapline_session::Position;
@@ -135,9 +136,11 @@ impl App {
                     self.travel.undo.remove(0);
                 }
             }
-            self.before = old.registers;
-            self.memory_before = Some((old.memory_at, old.memory));
-            self.typed_before = old.typed;
+            let mut old = old;
+            self.before = std::mem::take(&mut old.registers);
+            self.memory_before = Some((old.memory_at, std::mem::take(&mut old.memory)));
+            self.typed_before = old.typed.take();
+            free_later(old);
         }
         self.travel.busy = None;
         // A move that was cancelled has not reached its hit.

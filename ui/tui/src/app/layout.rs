@@ -23,12 +23,14 @@ pub enum Pane {
     Probes,
     /// Variables of the programs.
     Variables,
-    /// Processes.
+    /// Processes and modules.
     Processes,
+    /// Saved states, inputs, and hits by probe along the run.
+    Timeline,
 }
 
 /// All panes, in the order of their numbers.
-pub const PANES: [Pane; 10] = [
+pub const PANES: [Pane; 11] = [
     Pane::Hits,
     Pane::Code,
     Pane::Registers,
@@ -39,6 +41,7 @@ pub const PANES: [Pane; 10] = [
     Pane::Probes,
     Pane::Variables,
     Pane::Processes,
+    Pane::Timeline,
 ];
 
 impl Pane {
@@ -55,6 +58,24 @@ impl Pane {
             Self::Probes => "Probes",
             Self::Variables => "Variables",
             Self::Processes => "Processes",
+            Self::Timeline => "Timeline",
+        }
+    }
+
+    /// The key that shows it, unless a file of keys says otherwise.
+    pub const fn key(self) -> char {
+        match self {
+            Self::Hits => '1',
+            Self::Code => '2',
+            Self::Registers => '3',
+            Self::Memory => '4',
+            Self::Stack => '5',
+            Self::Handler => '6',
+            Self::Console => '7',
+            Self::Probes => '8',
+            Self::Variables => '9',
+            Self::Processes => '0',
+            Self::Timeline => '=',
         }
     }
 }
@@ -138,7 +159,9 @@ pub fn places(size: Rect, arrangement: Arrangement, recent: &[Pane], zoomed: boo
 }
 
 fn groups(area: Rect, arrangement: Arrangement) -> Vec<(&'static [Pane], Rect)> {
-    use Pane::{Code, Console, Handler, Hits, Memory, Probes, Processes, Registers, Stack, Variables};
+    use Pane::{
+        Code, Console, Handler, Hits, Memory, Probes, Processes, Registers, Stack, Timeline, Variables,
+    };
     let percent = |parts: &[u16]| parts.iter().map(|part| Constraint::Percentage(*part)).collect::<Vec<_>>();
     let rows = |area: Rect, parts: &[u16]| Split::vertical(percent(parts)).split(area).to_vec();
     let columns = |area: Rect, parts: &[u16]| Split::horizontal(percent(parts)).split(area).to_vec();
@@ -149,7 +172,7 @@ fn groups(area: Rect, arrangement: Arrangement) -> Vec<(&'static [Pane], Rect)> 
             (
                 [vec![top], below].concat(),
                 &[
-                    &[Hits, Console, Probes, Processes],
+                    &[Hits, Console, Probes, Processes, Timeline],
                     &[Code, Handler, Memory],
                     &[Registers, Stack, Variables],
                 ],
@@ -163,7 +186,7 @@ fn groups(area: Rect, arrangement: Arrangement) -> Vec<(&'static [Pane], Rect)> 
             (
                 [vec![part(0)], middle, bottom].concat(),
                 &[
-                    &[Hits, Probes],
+                    &[Hits, Probes, Timeline],
                     &[Code, Handler],
                     &[Registers, Variables],
                     &[Console, Memory],
@@ -180,7 +203,7 @@ fn groups(area: Rect, arrangement: Arrangement) -> Vec<(&'static [Pane], Rect)> 
                 [top, middle, bottom].concat(),
                 &[
                     &[Hits],
-                    &[Probes, Processes],
+                    &[Probes, Processes, Timeline],
                     &[Code],
                     &[Registers],
                     &[Stack, Variables],

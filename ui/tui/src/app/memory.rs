@@ -5,6 +5,7 @@ use trapline_session::{StopPoint, Watch, WatchKind};
 use super::update::moved;
 use super::{App, Effect, Pane};
 use crate::action::Action;
+use crate::hits::free_later;
 use crate::message::{Move, Request};
 use crate::scene::{Field, Scene};
 
@@ -36,7 +37,7 @@ impl App {
 
     /// Other memory is shown, or cannot be shown: then the selection is as it was.
     pub(super) fn shown_memory(&mut self, scene: Box<Scene>, failed: Option<String>) -> Vec<Effect> {
-        self.scene = Some(scene);
+        free_later(self.scene.replace(scene));
         let Some(sentence) = failed else { return Vec::new() };
         if let Some(selected) = self.selected.memory_before.pop() {
             (self.selected.byte, self.selected.field) = selected;

@@ -12,6 +12,7 @@ mod probing;
 mod prompt;
 mod rows;
 mod saved;
+mod timeline;
 mod update;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -36,6 +37,7 @@ pub use memory::MEMORY_LINE;
 pub use palette::{Palette, matches};
 pub use prompt::{Prompt, Purpose};
 pub use saved::{Saved, SavedError};
+pub use timeline::chart;
 
 /// An action outside of the state.
 #[derive(Debug, Clone)]
@@ -48,6 +50,8 @@ pub enum Effect {
     Cancel,
     /// Quit.
     Quit,
+    /// Quit: a signal asks for it.
+    Terminate,
     /// Go to the shell.
     Suspend,
     /// Take the terminal again.
@@ -165,6 +169,8 @@ pub struct App {
     pub typed_before: Option<Typed>,
     /// What was looked for in memory.
     pub found: String,
+    /// What was typed last for each purpose.
+    pub typed_last: BTreeMap<Purpose, String>,
     /// The current hit.
     pub cursor: Option<usize>,
     /// Moves.
@@ -235,6 +241,7 @@ impl App {
             memory_before: None,
             typed_before: None,
             found: String::new(),
+            typed_last: BTreeMap::new(),
             cursor: None,
             travel: Travel { busy: Some("opening".to_owned()), quiet: true, ..Travel::default() },
             selected: Selected::default(),
@@ -296,14 +303,6 @@ impl App {
         let Some(scene) = &self.scene else { return 0 };
         let here = || scene.code.iter().position(|line| line.address == scene.ip);
         self.selected.line.or_else(here).unwrap_or(0).min(scene.code.len().saturating_sub(1))
-    }
-
-    /// The part of the run that the timeline shows.
-    pub fn window(&self) -> (u64, u64) {
-        let end = self.end();
-        let span = (end >> self.zoom.min(63)).max(64).min(end);
-        let from = self.at().saturating_sub(span / 2).min(end - span);
-        (from, from + span)
     }
 
     /// Whether the help shows an action of this name now.

@@ -196,6 +196,7 @@ impl App {
 
     /// Carries out the typed line.
     pub(super) fn typed(&mut self, Prompt { purpose, text: whole, .. }: Prompt) -> Vec<Effect> {
+        self.typed_last.insert(purpose, whole.clone());
         let text = whole.trim();
         let done = match purpose {
             Purpose::Goto => self.typed_position(text),
@@ -275,6 +276,7 @@ fn pane_of(action: Action) -> Option<Pane> {
         Action::ShowProbes => Pane::Probes,
         Action::ShowVariables => Pane::Variables,
         Action::ShowProcesses => Pane::Processes,
+        Action::ShowTimeline => Pane::Timeline,
         _ => return None,
     })
 }

@@ -4,7 +4,7 @@
 use trapline_session::{Command, PointState, ProgramState, ScriptError, Selection, SourceOptions};
 
 use super::{App, Effect};
-use crate::hits::{Filter, Hits};
+use crate::hits::{Filter, free_later};
 use crate::message::{Listing, Request, Wish};
 
 impl App {
@@ -48,7 +48,7 @@ impl App {
     /// The run has other probes, or other input: its hits are listed anew.
     pub(super) fn changed(&mut self, listing: Listing) -> Vec<Effect> {
         self.run.ended.clone_from(&listing.end);
-        self.run.hits = Hits::default();
+        free_later(std::mem::take(&mut self.run.hits));
         self.run.listed = 0;
         self.run.number = listing.number;
         self.cursor = None;

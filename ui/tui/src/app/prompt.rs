@@ -5,7 +5,7 @@ use trapline_session::{StopPoint, Timeline, Watch, WatchKind, numbers};
 use super::App;
 
 /// The purpose of a typed line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
     /// A position to go to.
     Goto,

@@ -1,7 +1,7 @@
 //! The rows of the list of hits: which hits are shown, in the order of the run, and how they are sorted.
 
 use super::{App, Effect};
-use crate::hits::{Column, SHOWN, Sorted, TAKEN, columns};
+use crate::hits::{Column, SHOWN, Sorted, TAKEN, columns, free_later};
 
 /// Hits that a filter checks in a step, at most.
 const LOOKED: usize = 5_000;
@@ -72,14 +72,18 @@ impl App {
     /// Other hits are shown: sorts anew by the same column.
     pub(super) fn sort_again(&mut self) {
         self.orders += 1;
-        self.sorted = self.sorted.take().map(|sorted| Sorted::new(sorted.by(), sorted.descending()));
+        if let Some(old) = self.sorted.take() {
+            self.sorted = Some(Sorted::new(old.by(), old.descending()));
+            free_later(old);
+        }
     }
 
     /// Sorts by a column.
     pub(super) fn sort_by(&mut self, by: Column, descending: bool) -> Vec<Effect> {
         let in_order = by.is_run_order() && !descending;
         self.orders += 1;
-        self.sorted = (!in_order).then(|| Sorted::new(by, descending));
+        let new = (!in_order).then(|| Sorted::new(by, descending));
+        free_later(std::mem::replace(&mut self.sorted, new));
         self.selected.row = 0;
         let direction = if descending { ", the last first" } else { "" };
         self.say(format!("sorted by {}{direction}", by.name()))

@@ -197,9 +197,13 @@ fn first_word(text: &str) -> Result<(&str, &str), String> {
 fn panes(text: &str) -> Result<Vec<Pane>, String> {
     let named = |word: &str| PANES.into_iter().find(|pane| pane.name().eq_ignore_ascii_case(word));
     let read: Option<Vec<Pane>> = text.split(' ').map(named).collect();
-    let every =
-        |panes: &Vec<Pane>| panes.len() == PANES.len() && PANES.iter().all(|pane| panes.contains(pane));
-    read.filter(every).ok_or_else(|| "it needs the name of each pane once".to_owned())
+    let once = |panes: &Vec<Pane>| {
+        (1..).zip(panes).all(|(n, pane)| panes.get(n..).is_none_or(|rest| !rest.contains(pane)))
+    };
+    let read = read.filter(once).ok_or_else(|| "it needs the names of panes, each once".to_owned())?;
+    // Those that the file does not know come last.
+    let others = PANES.into_iter().filter(|pane| !read.contains(pane));
+    Ok(read.iter().copied().chain(others).collect())
 }
 
 impl fmt::Display for Saved {

@@ -3,14 +3,13 @@
 use crossterm::event::{
     Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
-use ratatui::layout::{Position as Cell, Rect};
-use trapline_session::Position;
+use ratatui::layout::{Margin, Position as Cell, Rect};
 
-use super::{App, Effect, Pane, Purpose, matches};
+use super::{App, Effect, Pane, Purpose, chart, matches};
 use crate::action::Action;
-use crate::hits::Batch;
+use crate::hits::{Batch, free_later};
 use crate::keys::Key;
-use crate::message::{Input, Move, Request};
+use crate::message::{Input, Request};
 
 /// Most lines of a pane that has not been drawn.
 const MOST_LINES: usize = 100_000;
@@ -22,12 +21,17 @@ impl App {
     pub fn update(&mut self, input: Input) -> Vec<Effect> {
         match input {
             Input::Terminal(event, _) => self.terminal(event),
-            Input::Gone | Input::Terminate => vec![Effect::Quit],
+            Input::Gone => vec![Effect::Quit],
+            Input::Terminate => vec![Effect::Terminate],
             Input::Written => Vec::new(),
             Input::Exported(path, wrote) => self.file_written(&path, wrote),
             Input::Stop => vec![Effect::Suspend],
             Input::Continued => vec![Effect::Continued],
-            Input::Hits(number, ..) | Input::Ended(number, ..) if number != self.run.number => Vec::new(),
+            Input::Hits(number, batch, _) if number != self.run.number => {
+                free_later(batch);
+                Vec::new()
+            }
+            Input::Ended(number, ..) if number != self.run.number => Vec::new(),
             Input::Hits(_, batch, listed) => self.listed(batch, listed),
             Input::Ended(_, at, ending) => {
                 self.run.listed = self.run.listed.max(at.icount);
@@ -130,6 +134,13 @@ impl App {
                     .into_iter()
                     .collect();
             }
+            KeyCode::Up => {
+                if let Some(prompt) = &mut self.prompt
+                    && let Some(last) = self.typed_last.get(&prompt.purpose)
+                {
+                    prompt.text.clone_from(last);
+                }
+            }
             KeyCode::Char('u') if control => self.prompt.iter_mut().for_each(|prompt| prompt.text.clear()),
             KeyCode::Char(c) if !control => self.type_in(c),
             _ => {}
@@ -179,6 +190,8 @@ impl App {
             return Vec::new();
         };
         match event.kind {
+            MouseEventKind::ScrollUp if pane == Pane::Timeline => self.perform(Action::TimeIn),
+            MouseEventKind::ScrollDown if pane == Pane::Timeline => self.perform(Action::TimeOut),
             MouseEventKind::ScrollUp | MouseEventKind::ScrollDown => {
                 let focused = self.focused();
                 self.focus(pane);
@@ -190,6 +203,11 @@ impl App {
             }
             MouseEventKind::Down(MouseButton::Left) => {
                 self.focus(pane);
+                if pane == Pane::Timeline {
+                    let chart = chart(rect.inner(Margin::new(1, 1)));
+                    let inside = chart.contains(cell);
+                    return if inside { self.click_time(event.column, chart) } else { Vec::new() };
+                }
                 if pane == Pane::Hits && event.row == rect.y + 1 {
                     return self.click_head(event.column, rect);
                 }
@@ -216,14 +234,6 @@ impl App {
             Some(column) => self.sort_by(column, false),
             None => Vec::new(),
         }
-    }
-
-    fn click_time(&mut self, column: u16, head: Rect) -> Vec<Effect> {
-        let (from, to) = self.window();
-        let share =
-            u128::from(to - from) * u128::from(column.saturating_sub(head.x)) / u128::from(head.width.max(1));
-        let icount = from + share as u64;
-        self.go(Move::To(Position::At { icount, ordinal: 0 }), None, format!("to {icount}"))
     }
 
     /// The first visible row of the list with this number of rows: the selected one is in the middle.

@@ -1,5 +1,5 @@
-//! The list of hits: about 20 bytes each, in pieces that never move; and the names of their probes and processes. Logged data
-//! is kept within a budget.
+//! The list of hits: 18 to 22 bytes each, in pieces that never move; and the names of their probes and processes. The text of their
+//! records is kept within a budget.
 
 mod column;
 mod filter;
@@ -13,14 +13,17 @@ use std::collections::BTreeMap;
 
 pub use column::{Column, SHOWN, columns, names};
 pub use filter::Filter;
+pub use large::free_later;
 pub use numbers::Numbers;
 pub use sorted::{Sorted, TAKEN};
 
-use large::Large;
+use large::{Large, Maker};
 use piece::{PIECE, Piece};
 
-/// Most bytes of logged data that are kept.
-const MOST_LOGGED: usize = 64 << 20;
+/// Most bytes of the text of records that are kept.
+pub const MOST_LOGGED: usize = 64 << 20;
+/// The list gets room for this part of its hits more when it is full.
+const PART: usize = 16;
 
 /// A hit that left a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +47,6 @@ pub struct ProbeLabel {
     pub program: String,
     /// Its name by its provider, or its codes.
     pub name: String,
-    /// Whether the data of its hits are text, which its D program has printed.
-    pub prints: bool,
 }
 
 /// Hits that are added to the list.
@@ -53,23 +54,26 @@ pub struct ProbeLabel {
 pub struct Batch {
     /// The hits, in order.
     pub hits: Vec<Hit>,
-    /// The logged data of each, in order.
+    /// The text of the record of each, in order. After the first that is not here, none is kept.
     pub logged: Vec<Vec<u8>>,
     /// Probes that were not known before.
     pub probes: Vec<ProbeLabel>,
-    /// Processes that were not known before, or have a new name.
-    pub processes: Vec<(u32, String)>,
+    /// Processes that were not known before, or have a new name: their ids, the instruction counts, and the names from there on.
+    pub processes: Vec<(u32, u64, String)>,
 }
 
 /// The list.
 #[derive(Debug, Default)]
 pub struct Hits {
     pieces: Large<Piece>,
+    /// What makes room for more of them, once there are many.
+    maker: Option<Maker<u32>>,
     probes: BTreeMap<u32, ProbeLabel>,
     /// The numbers of the probes, as they were met.
     met: Vec<u32>,
-    processes: BTreeMap<u32, String>,
-    /// Bytes of logged data that are kept.
+    /// The names of each process id, each with the instruction count of the first hit with it.
+    processes: BTreeMap<u32, Vec<(u64, String)>>,
+    /// Bytes of text that are kept.
     kept: usize,
     /// Whether no more is kept.
     full: bool,
@@ -78,24 +82,32 @@ pub struct Hits {
 impl Hits {
     /// Adds hits after the others.
     pub fn add(&mut self, batch: Batch) {
-        for label in batch.probes {
+        let Batch { hits, logged, probes, processes } = batch;
+        for label in probes {
             self.met.push(label.number);
             self.probes.insert(label.number, label);
         }
-        self.processes.extend(batch.processes);
-        let mut logged = batch.logged.iter();
-        for hit in batch.hits {
-            match self.pieces.last_mut().filter(|piece| piece.len() < PIECE) {
-                Some(piece) => piece.add(hit),
-                None => self.pieces.push(Piece::new(hit)),
+        for (pid, from, name) in processes {
+            self.processes.entry(pid).or_default().push((from, name));
+        }
+        let mut texts = logged.iter();
+        for (hit, all) in hits.iter().zip(self.len()..) {
+            let step = all / PART;
+            if self.pieces.last().is_none_or(|piece| piece.len() >= PIECE) {
+                let whole = step >= PIECE;
+                let maker = whole.then(|| &*self.maker.get_or_insert_with(|| Maker::new(PIECE)));
+                self.pieces.push(Piece::new(*hit, maker));
             }
-            let data = logged.next().map(Vec::as_slice);
-            self.kept += data.map_or(0, <[u8]>::len);
-            self.full |= data.is_none() || self.kept > MOST_LOGGED;
-            if let (Some(data), Some(piece), false) = (data, self.pieces.last_mut(), self.full) {
-                piece.keep(data);
+            let text = texts.next().map(Vec::as_slice);
+            self.kept += text.map_or(0, <[u8]>::len);
+            self.full |= text.is_none() || self.kept > MOST_LOGGED;
+            let Some(piece) = self.pieces.last_mut() else { continue };
+            piece.add(*hit, step);
+            if let (Some(text), false) = (text, self.full) {
+                piece.keep(text, step);
             }
         }
+        free_later((hits, logged));
     }
 
     /// Their number.
@@ -108,7 +120,7 @@ impl Hits {
         self.pieces.get(number / PIECE)?.get(number % PIECE)
     }
 
-    /// Its logged data, if it was kept.
+    /// The text of its record, if it was kept.
     pub fn logged(&self, number: usize) -> Option<&[u8]> {
         self.pieces.get(number / PIECE)?.logged(number % PIECE)
     }
@@ -151,9 +163,11 @@ impl Hits {
         self.probes.get(&number)
     }
 
-    /// The last known name of a process.
-    pub fn process(&self, pid: u32) -> Option<&str> {
-        self.processes.get(&pid).map(String::as_str)
+    /// The name that a hit's process had then.
+    pub fn process(&self, hit: Hit) -> Option<&str> {
+        let names = self.processes.get(&hit.pid)?;
+        let known = names.partition_point(|(from, _)| *from <= hit.at);
+        names.get(known.checked_sub(1)?).map(|(_, name)| name.as_str())
     }
 }
 
@@ -168,21 +182,43 @@ mod tests {
         hits
     }
 
+    /// Of lists of any length, with hits of the kernel and of programs, billions of instructions apart.
     #[test]
     fn a_hit_takes_at_most_24_bytes() {
-        let count = 1_000_000;
-        let (list, _) = list(count).bytes();
-        assert!(list <= count as usize * 24, "{list} bytes");
+        let mut hits = Hits::default();
+        let ip = |n: u64| if n.is_multiple_of(3) { 0x7fff_ffff_f000 } else { 0xffff_ffff_8000_0000 };
+        for n in 0..300_000_u64 {
+            let hit = Hit { at: n << 32, ip: ip(n), probe: n as u32, pid: 1 };
+            hits.add(Batch { hits: vec![hit], logged: vec![vec![1, 2]], ..Batch::default() });
+            let all = hits.pieces.iter().map(Piece::bytes).map(|(list, _)| list).sum::<usize>();
+            assert!(n < 1 || all <= hits.len() * 24, "{all} bytes for {} hits", hits.len());
+        }
+        assert_eq!((hits.get(99_999).unwrap().at, hits.logged(299_999)), (99_999 << 32, Some(&[1, 2][..])));
+    }
+
+    #[test]
+    fn a_process_has_the_name_that_it_had_then() {
+        let mut hits = Hits::default();
+        let processes = vec![(5, 10, "appln".to_owned()), (5, 20, "ping".to_owned()), (6, 30, String::new())];
+        hits.add(Batch { processes, ..Batch::default() });
+        let name = |at, pid| hits.process(Hit { at, ip: 0, probe: 0, pid });
+        assert_eq!(
+            [9, 10, 19, 20, 99].map(|at| name(at, 5)),
+            [None, Some("appln"), Some("appln"), Some("ping"), Some("ping")]
+        );
+        assert_eq!((name(40, 6), name(40, 7)), (Some(""), None));
     }
 
     #[test]
     fn logged_data_are_kept_up_to_the_first_that_does_not_fit() {
         let mut hits = Hits::default();
         let hit = |n: u64| Hit { at: n, ip: 0, probe: 0, pid: 0 };
-        let logged = [vec![1; MOST_LOGGED - 10], vec![2; 11], vec![3; 1]];
-        hits.add(Batch { hits: (0..3).map(hit).collect(), logged: logged.to_vec(), ..Batch::default() });
-        assert_eq!(hits.logged(0).map(<[u8]>::len), Some(MOST_LOGGED - 10));
-        assert_eq!((hits.logged(1), hits.logged(2), hits.len()), (None, None, 3));
+        const EACH: usize = 1 << 15;
+        let fit = MOST_LOGGED / EACH;
+        let logged = std::iter::repeat_n(vec![1; EACH], fit).chain([vec![2; 1], vec![]]).collect();
+        hits.add(Batch { hits: (0..fit as u64 + 2).map(hit).collect(), logged, ..Batch::default() });
+        assert_eq!(hits.logged(fit - 1).map(<[u8]>::len), Some(EACH));
+        assert_eq!((hits.logged(fit), hits.logged(fit + 1), hits.len()), (None, None, fit + 2));
     }
 
     #[test]

@@ -1,42 +1,45 @@
 //! Ascending numbers of hits: in parts, so that a list that grows is never moved.
 
-use super::large::Large;
+use super::large::{Large, Maker};
 
 /// Numbers of a part.
 const PART: usize = 1 << 16;
 
 /// The numbers.
 #[derive(Debug, Default)]
-pub struct Numbers(Large<Vec<u32>>);
+pub struct Numbers {
+    parts: Large<Vec<u32>>,
+    /// What makes more parts, once there is one.
+    maker: Option<Maker<u32>>,
+}
 
 impl Numbers {
     /// Adds a number, which is larger than the others.
     pub fn push(&mut self, number: u32) {
-        match self.0.last_mut().filter(|last| last.len() < PART) {
-            Some(last) => last.push(number),
-            None => {
-                let mut part = Vec::with_capacity(PART);
-                part.push(number);
-                self.0.push(part);
-            }
+        if self.parts.last().is_none_or(|last| last.len() >= PART) {
+            let part = self.maker.get_or_insert_with(|| Maker::new(PART)).part();
+            self.parts.push(part);
+        }
+        if let Some(last) = self.parts.last_mut() {
+            last.push(number);
         }
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.last().map_or(0, |last| (self.0.len() - 1) * PART + last.len())
+        self.parts.last().map_or(0, |last| (self.parts.len() - 1) * PART + last.len())
     }
 
     /// One of them.
     pub fn get(&self, nth: usize) -> Option<u32> {
-        self.0.get(nth / PART)?.get(nth % PART).copied()
+        self.parts.get(nth / PART)?.get(nth % PART).copied()
     }
 
     /// How many of them are smaller than this one.
     pub fn before(&self, number: usize) -> usize {
         let smaller = |own: &u32| (*own as usize) < number;
-        let whole = self.0.partition_point(|part| part.last().is_some_and(smaller));
-        self.0.get(whole).map_or(self.len(), |part| whole * PART + part.partition_point(smaller))
+        let whole = self.parts.partition_point(|part| part.last().is_some_and(smaller));
+        self.parts.get(whole).map_or(self.len(), |part| whole * PART + part.partition_point(smaller))
     }
 }
 

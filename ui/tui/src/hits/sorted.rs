@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use super::large::Large;
+use super::large::{Large, Maker};
 use super::ranks::Ranks;
 use super::{Column, Hits, Numbers};
 
@@ -34,6 +34,8 @@ pub struct Sorted {
     descending: bool,
     /// Ascending. None is empty.
     pieces: Large<Vec<Row>>,
+    /// What makes more pieces.
+    maker: Maker<Row>,
     len: usize,
     /// For columns of names: the order of the names of the probes.
     ranks: Ranks,
@@ -44,7 +46,9 @@ pub struct Sorted {
 impl Sorted {
     /// No hit is taken yet.
     pub fn new(by: Column, descending: bool) -> Self {
-        Self { by, descending, pieces: Large::default(), len: 0, ranks: Ranks::default(), ranked: 0 }
+        // A piece is split when it has one row too many.
+        let maker = Maker::new(PIECE + 1);
+        Self { by, descending, pieces: Large::default(), maker, len: 0, ranks: Ranks::default(), ranked: 0 }
     }
 
     /// What it is sorted by.
@@ -129,7 +133,8 @@ impl Sorted {
         if let Some(piece) = self.pieces.get_mut(at) {
             piece.insert(within, row);
             if piece.len() > PIECE {
-                let second = piece.split_off(PIECE / 2);
+                let mut second = self.maker.part();
+                second.extend(piece.drain(PIECE / 2..));
                 self.pieces.insert(at + 1, second);
             }
             return;
@@ -137,7 +142,11 @@ impl Sorted {
         // It comes after all others.
         match self.pieces.last_mut().filter(|last| last.len() < PIECE) {
             Some(last) => last.push(row),
-            None => self.pieces.push(vec![row]),
+            None => {
+                let mut piece = self.maker.part();
+                piece.push(row);
+                self.pieces.push(piece);
+            }
         }
     }
 
@@ -207,7 +216,7 @@ mod tests {
         };
         let label = |n: u32| {
             let name = format!("probe {}", (n * 5) % 7);
-            ProbeLabel { number: n, program: format!("{}.rpn", n % 2), name, prints: false }
+            ProbeLabel { number: n, program: format!("{}.rpn", n % 2), name }
         };
         let logged = |n: u32| {
             let byte = |k: u32| (mix(n ^ k) % 3) as u8;
@@ -270,12 +279,7 @@ mod tests {
     #[test]
     fn names_that_become_known_later_are_sorted_among_the_others() {
         let mut hits = Hits::default();
-        let label = |number, name: &str| ProbeLabel {
-            number,
-            program: String::new(),
-            name: name.to_owned(),
-            prints: false,
-        };
+        let label = |number, name: &str| ProbeLabel { number, program: String::new(), name: name.to_owned() };
         let add = |hits: &mut Hits, probe, name| {
             let hit = Hit { at: 0, ip: 0, probe, pid: 0 };
             hits.add(Batch { hits: vec![hit; 2], probes: vec![label(probe, name)], ..Batch::default() });

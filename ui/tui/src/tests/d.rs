@@ -43,8 +43,9 @@ fn states(to: u64) -> Vec<DState> {
 
 fn printed(bench: &Bench) -> Vec<(usize, String)> {
     let hits = &bench.app.run.hits;
-    let of_d = |n: &usize| hits.probe(hits.get(*n).unwrap().probe).unwrap().prints;
-    let text = |n| (n, String::from_utf8(hits.logged(n).unwrap().to_vec()).unwrap());
+    let of_d = |n: &usize| hits.probe(hits.get(*n).unwrap().probe).unwrap().program != "6-groups.rpn";
+    let line = |data: &[u8]| String::from_utf8_lossy(data).split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = |n| (n, line(hits.logged(n).unwrap()));
     (0..hits.len()).filter(of_d).map(text).collect()
 }
 

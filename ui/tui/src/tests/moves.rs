@@ -81,3 +81,20 @@ fn a_position_may_be_relative() {
     bench.type_all("g+x\n");
     assert!(bench.app.message.is_some());
 }
+
+#[test]
+fn moves_are_undone_and_made_again() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press("]]");
+    let second = bench.app.at();
+    bench.press("sss");
+    let third = bench.app.at();
+    assert_eq!(third, second + 3);
+    (0..3).for_each(|_| bench.press("\x0f"));
+    assert_eq!((bench.app.at(), bench.app.cursor), (second, Some(1)));
+    (0..2).for_each(|_| bench.press("\x19"));
+    // As a terminal with the keyboard protocol of kitty sends it.
+    bench.key(KeyCode::Char('i'), KeyModifiers::CONTROL);
+    bench.settle();
+    assert_eq!((bench.app.at(), bench.app.focused()), (third, Pane::Hits));
+}

@@ -8,7 +8,10 @@ fn run_with(more: &[Command]) -> Vec<(u64, u64, Vec<u8>)> {
     more.iter().for_each(|command| drop(session.apply(command.clone()).unwrap()));
     session.run_until(&Condition::end(), &Limits::insns(LIMIT));
     let data = session.records().filter(|record| record.header.kind == Kind::Data);
-    data.map(|record| (record.header.icount, record.header.ip, record.data)).collect()
+    data.map(|record| {
+        (record.header.icount, record.header.ip, hex(&record.data, HexStyle::Pairs).into_bytes())
+    })
+    .collect()
 }
 
 pub fn listed(bench: &Bench) -> Vec<(u64, u64, Vec<u8>)> {
@@ -65,6 +68,9 @@ fn probes_that_the_past_cannot_have_are_refused_in_a_sentence() {
     refused("fbt::do_fork:entry { push 1; pop r, eax }", "writes to the guest");
     refused("fbt::no_such_function:entry", "no_such_function");
     refused("/nonexistent/a.rpn", "/nonexistent/a.rpn");
+    bench.type_all("a");
+    bench.key(KeyCode::Up, KeyModifiers::NONE);
+    assert_eq!(bench.app.prompt.take().unwrap().text, "/nonexistent/a.rpn");
     assert_eq!(listed(&bench), hits);
 }
 

@@ -39,7 +39,7 @@ fn a_damaged_session_file_is_refused_with_a_sentence() {
     for (line, why) in [
         ("at nowhere", "nowhere"),
         ("layout huge", "there is no such layout"),
-        ("panes hits hits", "each pane once"),
+        ("panes hits hits", "each once"),
         ("zoomed perhaps", "write yes or no"),
         ("timeline 41", "41"),
         ("columns size", "there is no column `size`"),

@@ -19,7 +19,10 @@ pub fn plain(typed: &[Typed]) -> Session {
 
 fn hits_of(session: &mut Session) -> Vec<(u64, u64, Vec<u8>)> {
     let data = session.records().filter(|record| record.header.kind == Kind::Data);
-    data.map(|record| (record.header.icount, record.header.ip, record.data)).collect()
+    data.map(|record| {
+        (record.header.icount, record.header.ip, hex(&record.data, HexStyle::Pairs).into_bytes())
+    })
+    .collect()
 }
 
 #[test]

@@ -6,6 +6,7 @@ use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
+use super::handler::filled;
 use crate::action::Action;
 use crate::app::App;
 
@@ -27,6 +28,9 @@ fn title(app: &App) -> Line<'static> {
     if let Some(busy) = &app.travel.busy {
         spans.push(Span::styled(format!("going {busy} .. (Esc cancels)  "), look.changed()));
     }
+    if app.play.on {
+        spans.push(Span::styled(format!("playing, a hit each {} ms  ", app.play.pace), look.changed()));
+    }
     if let Some(scene) = &app.scene {
         let place = scene.symbol.clone().unwrap_or_else(|| format!("{:#x}", scene.ip));
         let within = scene.handler.as_ref().map(|handler| format!(".{}", handler.executed));
@@ -45,32 +49,26 @@ fn title(app: &App) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The first count of a column.
-fn edge(app: &App, column: usize, width: usize) -> u64 {
-    let (from, to) = app.window();
-    from + (u128::from(to - from) * column as u128 / width.max(1) as u128) as u64
-}
-
 /// The number of hits in each column, relative to the largest number.
 fn density(app: &App, width: usize) -> Line<'static> {
-    let edges: Vec<usize> =
-        (0..=width).map(|column| app.run.hits.first_from(edge(app, column, width))).collect();
-    let counts: Vec<usize> = edges
-        .windows(2)
-        .map(|two| two.iter().rev().copied().reduce(|b, a| b.saturating_sub(a)).unwrap_or(0))
-        .collect();
+    let counts: Vec<usize> = app.hits_in_columns(width).iter().map(ExactSizeIterator::len).collect();
+    Line::from(Span::styled(bars(app, &counts), app.look.name()))
+}
+
+/// A bar for each number, relative to the largest.
+pub fn bars(app: &App, counts: &[usize]) -> String {
     let most = counts.iter().copied().max().unwrap_or(0).max(1);
     let bar = |count: &usize| if *count == 0 { ' ' } else { app.look.bar((count * 8).div_ceil(most)) };
-    Line::from(Span::styled(counts.iter().map(bar).collect::<String>(), app.look.name()))
+    counts.iter().map(bar).collect()
 }
 
 /// The position, the listed part of the run, and the shown part.
-fn scale(app: &App, width: usize) -> Line<'static> {
+pub fn scale(app: &App, width: usize) -> Line<'static> {
     let (from, to) = app.window();
     let line = if app.look.utf8 { '─' } else { '-' };
     let beyond = if app.look.utf8 { '·' } else { '.' };
     let mut cells: Vec<char> = (0..width)
-        .map(|column| if edge(app, column, width) <= app.run.listed { line } else { beyond })
+        .map(|column| if app.edge(column, width) <= app.run.listed { line } else { beyond })
         .collect();
     let ends = [(0, format!("{from}")), (width.saturating_sub(to.to_string().len()), format!("{to}"))];
     for (start, text) in ends {
@@ -78,9 +76,7 @@ fn scale(app: &App, width: usize) -> Line<'static> {
             *cell = c;
         }
     }
-    let here =
-        (u128::from(app.at().saturating_sub(from)) * width as u128 / u128::from((to - from).max(1))) as usize;
-    let here = here.min(width.saturating_sub(1));
+    let here = app.column_of(app.at(), width).unwrap_or_default().min(width.saturating_sub(1));
     let part = |range: std::ops::Range<usize>| {
         cells.get(range).map(|cells| cells.iter().collect::<String>()).unwrap_or_default()
     };
@@ -109,15 +105,28 @@ const SHOWN: &[(Action, &str)] = &[
     (Action::Zoom, "zoom"),
 ];
 
+/// The message; a long one also takes the line of the keys.
+fn said(app: &App, width: usize) -> Vec<Line<'static>> {
+    let words = app.message.iter().flat_map(|text| text.split_whitespace().map(str::to_owned)).collect();
+    filled(words, width.max(1)).into_iter().map(Line::from).collect()
+}
+
 /// Draws the rows below the panes.
 pub fn draw_foot(app: &App, frame: &mut Frame<'_>, area: Rect) {
-    let said = match &app.prompt {
+    let first = match &app.prompt {
         Some(prompt) => Line::from(vec![
             Span::styled(prompt.purpose.label(), app.look.name()),
             Span::raw(prompt.text.clone()),
             Span::styled(" ", app.look.selected()),
         ]),
-        None => Line::from(app.message.clone().unwrap_or_default()),
+        None => {
+            let lines = said(app, area.width.into());
+            if lines.len() > 1 {
+                frame.render_widget(Paragraph::new(lines), area);
+                return;
+            }
+            lines.into_iter().next().unwrap_or_default()
+        }
     };
     let (mut keys, mut room) = (Vec::new(), usize::from(area.width));
     for (action, word) in SHOWN {
@@ -133,5 +142,5 @@ pub fn draw_foot(app: &App, frame: &mut Frame<'_>, area: Rect) {
     }
     let found = app.prompt.as_ref().map(|prompt| prompt.found.join("  ")).filter(|found| !found.is_empty());
     let keys = found.map_or(Line::from(keys), |found| Line::styled(found, app.look.faint()));
-    frame.render_widget(Paragraph::new(vec![said, keys]), area);
+    frame.render_widget(Paragraph::new(vec![first, keys]), area);
 }

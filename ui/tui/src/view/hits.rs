@@ -1,11 +1,9 @@
 //! The list of hits: only the rows on the screen are made.
 
-use ratatui::text::{Line, Span};
-use trapline_trace::{HexStyle, hex};
-
 use super::printable;
 use crate::app::{App, Cell};
 use crate::hits::{Column, Hit};
+use ratatui::text::{Line, Span};
 
 /// The number of hits, the filter, and the order.
 pub fn note(app: &App) -> String {
@@ -73,21 +71,36 @@ fn value(app: &App, number: usize, hit: Hit, column: Column) -> String {
     match column {
         Column::Hit => (number + 1).to_string(),
         Column::Position => hit.at.to_string(),
-        Column::Process => match hits.process(hit.pid) {
+        Column::Process => match hits.process(hit) {
             Some(name) => format!("{} {name}", hit.pid),
             None => hit.pid.to_string(),
         },
         Column::Program => hits.probe(hit.probe).map(|label| label.program.clone()).unwrap_or_default(),
         Column::Probe => hits.probe(hit.probe).map(|label| label.name.clone()).unwrap_or_default(),
         Column::Address => format!("{:#x}", hit.ip),
-        Column::Record => {
-            let data = hits.logged(number).unwrap_or_default();
-            match hits.probe(hit.probe).is_some_and(|label| label.prints) {
-                true => printable(&String::from_utf8_lossy(data)),
-                false => hex(data, HexStyle::Spaced),
-            }
-        }
+        Column::Record => record(app, number).unwrap_or_default().join(" "),
     }
+}
+
+/// The lines of a hit's record, if it was kept: as `run` prints them after the header.
+fn record(app: &App, number: usize) -> Option<Vec<String>> {
+    let text = String::from_utf8_lossy(app.run.hits.logged(number)?);
+    let lines = text.lines().map(|line| printable(line.replace('\t', "    ").trim()));
+    Some(lines.filter(|line| !line.is_empty()).collect())
+}
+
+/// The selected hit: its number and probe, then its whole record.
+pub fn selected(app: &App) -> Option<(String, Vec<String>)> {
+    let number = app.hit_of(app.selected.row)?;
+    let hit = app.run.hits.get(number)?;
+    let label = app.run.hits.probe(hit.probe);
+    let name = label.map(|label| format!("{} of {}", label.name, label.program)).unwrap_or_default();
+    let lines = match record(app, number) {
+        None => vec!["its record is not kept: those before take all the room".to_owned()],
+        Some(lines) if lines.is_empty() => vec!["its record has no data".to_owned()],
+        Some(lines) => lines,
+    };
+    Some((format!("hit {} {name}", number + 1), lines))
 }
 
 /// The name of a probe without provider and module, if there is no room for all of it: its function says more.

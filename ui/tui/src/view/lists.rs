@@ -2,10 +2,10 @@
 
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use trapline_session::{PointState, ProgramState, ProgramVariables};
+use trapline_session::{ModuleRow, PointState, ProgramState, ProgramVariables};
 use trapline_trace::visible;
 
-use super::d;
+use super::{d, hits};
 use crate::app::{App, Mark};
 
 /// Characters of a line that has room for an address and a symbol.
@@ -37,9 +37,17 @@ pub fn stack(app: &App, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// The probe programs as text.
+/// The record of the selected hit, then the probe programs as text.
 pub fn handler(app: &App, width: usize) -> Vec<Line<'static>> {
-    app.programs.iter().flat_map(|text| text.lines()).flat_map(|line| broken(line, width)).collect()
+    let mut lines = Vec::new();
+    if let Some((head, record)) = hits::selected(app) {
+        lines.extend(broken(&head, width).into_iter().map(|line| line.style(app.look.name())));
+        lines.extend(record.iter().flat_map(|line| broken(line, width)));
+        lines.push(Line::default());
+    }
+    let programs = app.programs.iter().flat_map(|text| text.lines());
+    lines.extend(programs.flat_map(|line| broken(line, width)));
+    lines
 }
 
 /// A line of text in as many lines of this width as it takes.
@@ -160,17 +168,25 @@ pub fn variables(app: &App, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// The processes.
+/// The processes, then the modules.
 pub fn processes(app: &App) -> Vec<Line<'static>> {
     let Some(scene) = &app.scene else { return Vec::new() };
-    if scene.processes.is_empty() {
-        return vec![Line::from("the guest's processes cannot be read here")];
-    }
     let runs = |pid| scene.task.as_ref().is_some_and(|(running, _)| *running == pid);
     let line = |row: &trapline_session::ProcessRow| {
         let mark = if runs(row.pid) { ">" } else { " " };
         let program = row.program.as_deref().unwrap_or_default();
         Line::from(format!("{mark}{:>6} {:>6} {:<16} {program}", row.tgid, row.pid, row.name))
     };
-    scene.processes.iter().map(line).collect()
+    let mut lines: Vec<Line<'static>> = scene.processes.iter().map(line).collect();
+    if lines.is_empty() {
+        lines.push(Line::from("the guest's processes cannot be read here"));
+    }
+    if !scene.modules.is_empty() {
+        lines.push(Line::default());
+    }
+    lines.extend(scene.modules.iter().map(|ModuleRow { address, size, kind, name, file }| {
+        let file = file.as_deref().unwrap_or_default();
+        Line::from(format!(" {name:<24} {address} {size:>8} {kind:<6} {file}"))
+    }));
+    lines
 }

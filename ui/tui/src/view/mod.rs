@@ -9,6 +9,7 @@ mod lists;
 mod memory;
 mod overlay;
 mod registers;
+mod timeline;
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use ratatui::symbols::border;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
-use crate::app::{App, PANES, Pane};
+use crate::app::{App, Pane};
 
 /// Characters of a line that is exported.
 const EXPORTED: usize = 200;
@@ -64,6 +65,13 @@ pub fn draw(app: &App, frame: &mut Frame<'_>) -> BTreeMap<Pane, usize> {
     let ends = places.panes.iter().map(draws).collect();
     head::draw_foot(app, frame, places.foot);
     overlay::draw(app, frame);
+    if !app.look.utf8 {
+        // Names and texts of the guest and of programs may have any characters.
+        let cells = frame.buffer_mut().content.iter_mut().filter(|cell| !cell.symbol().is_ascii());
+        for cell in cells {
+            cell.set_char('?');
+        }
+    }
     ends
 }
 
@@ -80,8 +88,8 @@ fn frame_of(app: &App, title: String, focused: bool) -> Block<'static> {
 
 /// Draws a pane; returns the last line that can be its first.
 fn draw_pane(app: &App, frame: &mut Frame<'_>, pane: Pane, rect: Rect) -> usize {
-    let number = PANES.iter().position(|one| *one == pane).map_or(0, |n| (n + 1) % 10);
-    let block = frame_of(app, format!("{number} {}{}", pane.name(), note(app, pane)), app.focused() == pane);
+    let key = pane.key();
+    let block = frame_of(app, format!("{key} {}{}", pane.name(), note(app, pane)), app.focused() == pane);
     let inside = block.inner(rect);
     frame.render_widget(block, rect);
     let (width, height) = (usize::from(inside.width), usize::from(inside.height));
@@ -117,7 +125,11 @@ pub fn text(app: &App, pane: Pane, width: usize, height: usize) -> Lines {
     };
     match pane {
         Pane::Hits => hits::lines(app, width, height).into(),
-        Pane::Code => Lines::around(code::lines(app, width), app.code_line(), height),
+        Pane::Code => {
+            let (lines, selected) = code::lines(app, width);
+            Lines::around(lines, selected, height)
+        }
+        Pane::Timeline => scrolled(timeline::lines(app, width)),
         Pane::Registers => scrolled(registers::lines(app, width)),
         Pane::Memory => {
             let (lines, selected) = memory::lines(app);

@@ -10,26 +10,24 @@ use trapline_session::{
     Command, Condition, Ending, Followed, Layer, Limits, Names, Observer, Position, RecordView, Script,
     Session, SourceOptions, Symbolize, TakesStates, Way,
 };
-use trapline_trace::Kind;
 use trapline_trace::d::{Consumer, Firing};
+use trapline_trace::{Formatter, Kind, record_text};
 
 use super::{Again, Course, Order};
-use crate::hits::{Batch, Hit, ProbeLabel};
+use crate::hits::{Batch, Hit, MOST_LOGGED, ProbeLabel};
 use crate::message::{Input, Listing, Typed};
 
 /// Most hits of a batch.
 const MOST: usize = 4096;
 /// The longest time between two messages while there are new hits.
 const OFTEN: Duration = Duration::from_millis(40);
-/// Most bytes of a hit's data that are kept.
-const MOST_DATA: usize = 256;
-/// Most bytes of what a D program has printed at a hit that are kept.
-const MOST_PRINTED: usize = 4096;
+/// Most bytes of the text of a record that are kept.
+const MOST_TEXT: usize = 4096;
 
 /// Lists the hits of the run, and again for each order.
 pub fn run(
     first: (Session, Order),
-    course: &Course,
+    (course, templates): (&Course, Option<&Formatter>),
     again: &dyn Again,
     orders: &Receiver<Order>,
     told: &Sender<Input>,
@@ -37,7 +35,7 @@ pub fn run(
     let (session, order) = first;
     let (mut session, mut order) = (Ok(session), order);
     loop {
-        let listed = session.and_then(|session| list(session, course, &order, told));
+        let listed = session.and_then(|session| list(session, (course, templates), &order, told));
         order.listing.layer.end();
         if let Err(why) = listed {
             let _ = told.send(Input::Failed(why));
@@ -52,15 +50,24 @@ pub fn run(
 ///
 /// # Errors
 /// A sentence that says why the list is not whole.
-fn list(mut session: Session, course: &Course, order: &Order, told: &Sender<Input>) -> Result<(), String> {
+fn list(
+    mut session: Session,
+    (course, templates): (&Course, Option<&Formatter>),
+    order: &Order,
+    told: &Sender<Input>,
+) -> Result<(), String> {
     let Order { listing: Listing { number, more, end, layer }, cancel } = order;
-    let mut collector = Collector::new(told, *number, layer.clone());
+    let mut collector = Collector::new(told, *number, (layer.clone(), templates));
     let ended = match course {
         Course::Live { condition, limits } => {
             session.apply_all(&more.commands).map_err(|error| error.to_string())?;
             let mut script = typing(&more.typed)?;
             let (condition, limits) = match end {
-                Some((at, _)) => (Condition::end(), Limits::insns(at.icount)),
+                // Added probes have more hits.
+                Some((at, Ending::EnoughHits(_) | Ending::Interrupted)) => {
+                    (Condition::end(), Limits::insns(at.icount))
+                }
+                Some(_) => (condition.clone().without_hits(), limits.clone()),
                 None => (condition.clone(), limits.clone()),
             };
             let limits = limits.cancelled_by(Arc::clone(cancel));
@@ -129,12 +136,16 @@ struct Collector<'a> {
     since: Instant,
     probes: BTreeMap<u32, ()>,
     processes: BTreeMap<u32, Vec<u8>>,
+    /// What shows the data of other programs.
+    templates: Option<&'a Formatter>,
+    /// Bytes of text so far.
+    kept: usize,
     /// What prints the data of each D program.
     consumers: BTreeMap<ProgramId, Consumer>,
 }
 
 impl<'a> Collector<'a> {
-    fn new(told: &'a Sender<Input>, number: u32, layer: Layer) -> Self {
+    fn new(told: &'a Sender<Input>, number: u32, (layer, templates): (Layer, Option<&'a Formatter>)) -> Self {
         Self {
             told,
             number,
@@ -144,6 +155,8 @@ impl<'a> Collector<'a> {
             since: Instant::now(),
             probes: BTreeMap::new(),
             processes: BTreeMap::new(),
+            templates,
+            kept: 0,
             consumers: BTreeMap::new(),
         }
     }
@@ -154,9 +167,9 @@ impl<'a> Collector<'a> {
         record: &RecordView<'_>,
         (id, setup): (ProgramId, &Arc<DSetup>),
         names: &Names<'_>,
-    ) -> Vec<u8> {
+    ) -> String {
         let header = &record.header;
-        let Some(probe) = names.probe(header.probe) else { return Vec::new() };
+        let Some(probe) = names.probe(header.probe) else { return String::new() };
         let symbols = |address| names.of_address(address);
         let firing = Firing {
             name: probe.name,
@@ -167,11 +180,22 @@ impl<'a> Collector<'a> {
             symbols: &symbols,
         };
         let new = || Consumer::new(Arc::clone(&setup.tables), setup.output.clone()).without_files();
-        let printed = self.consumers.entry(id).or_insert_with(new).printed(firing, record.data);
-        let words: Vec<&str> = printed.split_whitespace().collect();
-        let mut line = words.join(" ").into_bytes();
-        line.truncate(MOST_PRINTED);
-        line
+        self.consumers.entry(id).or_insert_with(new).printed(firing, record.data)
+    }
+
+    /// Keeps what the text form shows of a record, as long as all of them together are not too long.
+    fn keep(&mut self, record: &RecordView<'_>, names: &Names<'_>) {
+        if self.kept > MOST_LOGGED {
+            return;
+        }
+        let text = match names.d_setup(record.header.probe) {
+            Some(program) => self.printed(record, program, names),
+            None => record_text(record, names, self.templates),
+        };
+        let mut text = text.trim_end().to_owned().into_bytes();
+        text.truncate(MOST_TEXT);
+        self.kept += text.len();
+        self.batch.logged.push(text);
     }
 
     fn flush(&mut self, at: u64) {
@@ -196,9 +220,8 @@ fn label(record: &RecordView<'_>, names: &Names<'_>) -> ProbeLabel {
     };
     let program = names.program(header.probe).unwrap_or_default();
     let program = program.rsplit('/').next().unwrap_or(program);
-    let prints = names.d_setup(header.probe).is_some();
     let name = provided.unwrap_or_else(codes);
-    ProbeLabel { number: header.probe, program: program.to_owned(), name, prints }
+    ProbeLabel { number: header.probe, program: program.to_owned(), name }
 }
 
 impl Observer for Collector<'_> {
@@ -213,16 +236,13 @@ impl Observer for Collector<'_> {
         if self.probes.insert(header.probe, ()).is_none() {
             self.batch.probes.push(label(record, names));
         }
-        if !record.name.is_empty() && self.processes.get(&header.pid).is_none_or(|name| name != record.name) {
+        if self.processes.get(&header.pid).is_none_or(|name| name != record.name) {
             self.processes.insert(header.pid, record.name.to_vec());
-            self.batch.processes.push((header.pid, String::from_utf8_lossy(record.name).into_owned()));
+            let name = String::from_utf8_lossy(record.name).into_owned();
+            self.batch.processes.push((header.pid, header.icount, name));
         }
         self.batch.hits.push(Hit { at: header.icount, ip: header.ip, probe: header.probe, pid: header.pid });
-        let data = match names.d_setup(header.probe) {
-            Some(program) => self.printed(record, program, names),
-            None => record.data.get(..record.data.len().min(MOST_DATA)).unwrap_or_default().to_vec(),
-        };
-        self.batch.logged.push(data);
+        self.keep(record, names);
         if self.batch.hits.len() >= MOST { self.send() } else { Ok(()) }
     }
 
@@ -231,6 +251,11 @@ impl Observer for Collector<'_> {
     }
 
     fn console(&mut self, _: &[u8]) -> Result<(), NobodyListens> {
-        if self.since.elapsed() >= OFTEN { self.send() } else { Ok(()) }
+        if self.since.elapsed() < OFTEN {
+            return Ok(());
+        }
+        // Also without hits, it is shown how far the run is.
+        self.at = self.at.max(self.layer.reached().saturating_sub(1));
+        self.send()
     }
 }

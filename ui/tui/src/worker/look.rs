@@ -8,6 +8,7 @@ use trapline_interposer::Way;
 use trapline_providers::{Disassembly, disassemble};
 use trapline_session::{Command, GuestTypes, How, Operation, Reply, Row, Session, Timeline, Wanted};
 
+use super::source::Sources;
 use super::typed;
 use crate::scene::{Handler, Instruction, Register, Scene, Source, TypedPlace};
 
@@ -62,8 +63,12 @@ pub struct Looker {
     types: Option<GuestTypes>,
     /// The address of the shown function; none for that of the current instruction.
     pub code_at: Option<u64>,
-    functions: BTreeMap<u64, Option<Arc<Disassembly>>>,
+    functions: BTreeMap<u64, Option<Arc<Function>>>,
+    sources: Sources,
 }
+
+/// A function, and the lines of its source that begin at its instructions.
+type Function = (Disassembly, Vec<Option<(u32, String)>>);
 
 /// What the pane of memory shows.
 #[derive(Clone, Copy)]
@@ -73,6 +78,11 @@ enum Shown {
 }
 
 impl Looker {
+    /// With what reads source files.
+    pub fn new(sources: Sources) -> Self {
+        Self { sources, ..Self::default() }
+    }
+
     /// Shows bytes.
     pub fn show_bytes(&mut self, at: u64) {
         self.memory.push(Shown::Bytes(at));
@@ -143,6 +153,7 @@ impl Looker {
         let console = session.console();
         scene.console = console.get(console.len().saturating_sub(CONSOLE)..).unwrap_or_default().to_vec();
         scene.d = session.d_states(VARIABLES);
+        (scene.saved_at, scene.inputs_at) = (timeline.saved_at(), timeline.inputs_at());
         scene.handler = handler(timeline);
         ask(timeline, &mut scene);
         scene
@@ -151,7 +162,8 @@ impl Looker {
     fn code(&mut self, session: &Session, at: u64) -> (String, Vec<Instruction>) {
         let core = session.core();
         if let Some(function) = self.function(session, at) {
-            let lines = function.lines.iter().map(|line| {
+            let (function, source) = function.as_ref();
+            let lines = function.lines.iter().zip(source).map(|(line, source)| {
                 let displaced = Some((way(line.way), line.why));
                 let (bytes, patched) = bytes(core, line.address, line.bytes.len());
                 Instruction {
@@ -161,6 +173,7 @@ impl Looker {
                     text: line.text.clone(),
                     displaced,
                     target: line.target,
+                    source: source.clone(),
                 }
             });
             return (function.name.clone(), lines.collect());
@@ -177,6 +190,7 @@ impl Looker {
                 text: instruction.to_string(),
                 displaced: None,
                 target,
+                source: None,
             });
             address = address.wrapping_add(instruction.len().max(1) as u64);
         }
@@ -184,14 +198,19 @@ impl Looker {
     }
 
     /// The kernel's function with this address, if an instruction begins there.
-    fn function(&mut self, session: &Session, at: u64) -> Option<Arc<Disassembly>> {
+    fn function(&mut self, session: &Session, at: u64) -> Option<Arc<Function>> {
         let start = session.target().symbols().at(at).map(|found| at.wrapping_sub(found.offset))?;
         if self.functions.len() >= KEPT {
             self.functions.clear();
         }
-        let made = || disassemble(session.target(), &format!("{start:#x}")).ok().map(Arc::new);
+        let target = session.target();
+        let made = || {
+            let function = disassemble(target, &format!("{start:#x}")).ok()?;
+            let source = self.sources.begun(target, function.lines.iter().map(|line| line.address));
+            Some(Arc::new((function, source)))
+        };
         let function = self.functions.entry(start).or_insert_with(made).clone()?;
-        function.lines.iter().any(|line| line.address == at).then_some(function)
+        function.0.lines.iter().any(|line| line.address == at).then_some(function)
     }
 }
 
@@ -310,9 +329,17 @@ fn ask(timeline: &mut Timeline, scene: &mut Scene) {
     {
         (scene.variables, scene.globals) = (programs, gv);
     }
-    let list = Command::List { wanted: Wanted::Processes, how: How::default() };
-    if let Ok(Reply::List { rows, .. }) = timeline.apply(list).map(|applied| applied.reply) {
-        let process = |row: &Row| if let Row::Process(process) = row { Some(process.clone()) } else { None };
-        scene.processes = rows.items().iter().filter_map(process).collect();
+    for wanted in [Wanted::Processes, Wanted::Modules] {
+        let list = Command::List { wanted, how: How::default() };
+        let Ok(Reply::List { rows, .. }) = timeline.apply(list).map(|applied| applied.reply) else {
+            continue;
+        };
+        for row in rows.items() {
+            match row {
+                Row::Process(process) => scene.processes.push(process.clone()),
+                Row::Module(module) => scene.modules.push(module.clone()),
+                _ => {}
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ mod find;
 mod index;
 mod look;
 mod probing;
+mod source;
 mod travel;
 mod typed;
 
@@ -14,8 +15,10 @@ use std::thread;
 
 use trapline_providers::Target;
 use trapline_session::{Command, Condition, Limits, OwnPrograms, Recording, Session, Timeline};
+use trapline_trace::Formatter;
 
 use crate::message::{Input, Listing, More, Request};
+pub use source::Substitutions;
 
 /// The kind of run whose hits are listed.
 pub enum Course {
@@ -80,6 +83,10 @@ pub struct Opening {
     pub course: Course,
     /// The timeline of the same run, at its beginning.
     pub timeline: Timeline,
+    /// What shows the data of records, if they have templates.
+    pub templates: Option<Formatter>,
+    /// Where source files are.
+    pub sources: Substitutions,
     /// Makes both again, for other probes and other input.
     pub again: Arc<dyn Again>,
 }
@@ -109,16 +116,17 @@ impl Workers {
         let (requests, asked) = mpsc::channel();
         let (cancel, ends) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (orders, ordered) = mpsc::channel();
-        let Opening { session, course, timeline, again, .. } = opening;
+        let Opening { session, course, timeline, templates, sources, again, .. } = opening;
         let mut timeline = timeline.cancelled_by(Arc::clone(&cancel));
         let listing = Listing { number: 0, more: More::default(), end: None, layer: timeline.layer() };
         let first = (session, Order { listing, cancel: Arc::clone(&ends) });
         let live = matches!(course, Course::Live { .. });
         let (told, repeats) = (inputs.clone(), again.clone());
-        let index = move || index::run(first, &course, repeats.as_ref(), &ordered, &told);
+        let index =
+            move || index::run(first, (&course, templates.as_ref()), repeats.as_ref(), &ordered, &told);
         let (told, flag) = (inputs.clone(), Arc::clone(&cancel));
         let prober = probing::Prober::new(again, live, Arc::clone(&cancel));
-        let travel = move || travel::run(timeline, prober, &asked, &flag, &told);
+        let travel = move || travel::run(timeline, (prober, sources), &asked, &flag, &told);
         let (index, travel) = (spawn("index", index), spawn("travel", travel));
         Self { requests, cancel, orders, ends, index, travel }
     }

@@ -124,7 +124,7 @@ impl Prober {
             Wish::Add(text) if FILES.iter().any(|ending| text.ends_with(ending)) => {
                 more.push(again.program(text)?);
             }
-            Wish::Add(text) if Clause::is_bare(text) || Clause::is_rpn(text) => {
+            Wish::Add(text) if Clause::is_bare(text) || (Clause::is_rpn(text) && !calls(text)) => {
                 more.push(Command::clause(text));
             }
             Wish::Add(text) => more.push(again.clauses(text)?),
@@ -137,6 +137,19 @@ impl Prober {
         }
         Ok(more)
     }
+}
+
+/// Whether an action of a clause is a call, as in D: `exit(0);`. RPN has none, but reads this as `exit 0`.
+fn calls(text: &str) -> bool {
+    let is_call = |action: &str| {
+        let action = action.trim_start();
+        let end = action.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(action.len());
+        let (name, rest) = action.split_at(end);
+        // `push (1 + 2)` is RPN.
+        let rest = if name == "exit" { rest.trim_start() } else { rest };
+        !name.is_empty() && rest.starts_with('(')
+    };
+    text.split(['{', ';', '}']).skip(1).any(is_call)
 }
 
 /// What the beginning of a clause may become: names of probes, one field after the other.
@@ -163,4 +176,21 @@ pub fn complete(timeline: &mut Timeline, text: &str) -> Vec<String> {
     };
     let names: BTreeSet<String> = rows.items().iter().filter_map(name).collect();
     names.into_iter().take(MOST_NAMES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_d() {
+        for d in ["fbt::do_fork:entry { exit(0); }", "BEGIN { exit(3); }", "a:b:c:d { x; exit (1) }"] {
+            assert!(calls(d), "{d}");
+        }
+        for rpn in
+            ["fbt::do_fork:entry { push pid; log 1 }", "a:b:c:d { push (1+2); exit 2 }", "fbt::f(x):entry"]
+        {
+            assert!(!calls(rpn), "{rpn}");
+        }
+    }
 }

@@ -10,6 +10,7 @@ use super::find::find;
 use super::look::Looker;
 use super::next;
 use super::probing::{Prober, complete};
+use super::source::{Sources, Substitutions};
 use crate::hits::Hit;
 use crate::message::{Input, Move, Request, Wish};
 
@@ -19,12 +20,12 @@ const MOST_RETURNS: usize = 10_000;
 /// Answers requests until the user interface ends; returns the timeline at its last position.
 pub fn run(
     mut timeline: Timeline,
-    mut prober: Prober,
+    (mut prober, sources): (Prober, Substitutions),
     asked: &Receiver<Request>,
     cancel: &AtomicBool,
     told: &Sender<Input>,
 ) -> Timeline {
-    let mut looker = Looker::default();
+    let mut looker = Looker::new(Sources::new(sources));
     let scene = Box::new(looker.look(&mut timeline));
     let mut answered = told.send(Input::Arrived(scene, None));
     while let (Ok(()), Some(request)) = (&answered, next(asked)) {
@@ -32,7 +33,7 @@ pub fn run(
             Request::Move(to) => {
                 let how = match go(&mut timeline, &to) {
                     Ok(how) => how,
-                    Err(error) => Some(error.to_string()),
+                    Err(error) => Some(sentence(&error)),
                 };
                 cancel.store(false, Ordering::Relaxed);
                 looker.code_at = None;
@@ -78,6 +79,11 @@ pub fn run(
         };
     }
     timeline
+}
+
+/// An error with the names that actions have here: those of questions have a space.
+fn sentence(error: &TravelError) -> String {
+    error.to_string().replace("`next hit`", "`next-hit`").replace("`into hit`", "`into-hit`")
 }
 
 /// Shows other memory.
