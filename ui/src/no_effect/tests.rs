@@ -241,6 +241,8 @@ tui | --history-mem | -
 tui | --theme | -
 tui | --keys | -
 tui | --session | -
+tui | --templates | -
+tui | --substitute-path | -
 tui | --frame-stats | -
 diff | --image | diff a b --image c
 diff | --mem | diff a b --mem 32M
