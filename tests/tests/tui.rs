@@ -85,9 +85,9 @@ fn the_tour() {
     tmux.shows("Action: quit");
     tmux.presses(&["Escape"]);
     tmux.resize(120, 40);
-    tmux.shows("7 Console");
+    tmux.shows("5 Stack");
     tmux.types("q");
-    let shell = tmux.shows("ready> \n");
+    let shell = tmux.shows("\nready>\n");
     assert!(!shell.contains("1 Hits"), "the terminal is not restored:\n{shell}");
     assert_eq!(tmux.modes(), (false, true));
     tmux.types("echo left with $?; stty -a | grep -o ' icanon'");
@@ -252,7 +252,7 @@ fn a_recording_with_an_added_probe_ends_as_the_guest_did() {
     terminal.press("q");
     assert_eq!(terminal.end().0, Some(0));
     let info = crate::cli::trapline(&root(), &["replay", file, "--info"]);
-    assert!(info.out.contains("end: the guest halted"), "{}", info.out);
+    assert!(info.out.contains("the guest halted after"), "{}", info.out);
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn printed(args: &[&str]) -> Vec<String> {
             }
         }
     }
-    assert!(records.len() > 2, "{}", run.err);
+    assert!(!records.is_empty(), "{}", run.err);
     records
 }
 
@@ -315,7 +315,7 @@ fn records_are_listed_as_run_prints_them() {
 
 #[test]
 fn guest_gnumach_arguments_are_listed_by_their_types() {
-    let args = [".guests/gnumach", "-n", "fbt::kmem_cache_alloc:entry", "--limit-insns", "10M"];
+    let args = [".guests/gnumach", "-n", "fbt::kmem_cache_alloc:entry", "--limit-insns", "20M"];
     let wanted = printed(&args);
     assert!(wanted.iter().all(|record| record.starts_with("kmem_cache_alloc(cache=")), "{wanted:?}");
     assert_eq!(listed(&args), wanted);
