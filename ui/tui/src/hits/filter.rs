@@ -27,7 +27,7 @@ pub struct Filter {
     probe: Vec<String>,
     record: Vec<String>,
     pids: Vec<u32>,
-    /// What is known of each probe's name, by its number; none if it has not been met.
+    /// What each probe's name matches, by the number of the probe; none if it has not been met.
     probes: Vec<Option<Known>>,
     rows: Numbers,
     looked: usize,

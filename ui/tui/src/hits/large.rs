@@ -1,5 +1,5 @@
 //! What is large is freed and made by other threads: to give hundreds of megabytes back to the system takes longer than a frame.
-//! Not only the memory that is freed counts. An allocator gives back what is free at the end of a heap, whoever freed it, and a
+//! Not only the memory that is freed counts. An allocator gives back what is free at the end of a heap, also if another thread freed it, and a
 //! thread allocates from a heap of its own. So this thread does not free what others have sent, and its own heap stays small.
 
 use std::ops::{Deref, DerefMut};

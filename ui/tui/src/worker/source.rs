@@ -9,7 +9,7 @@ use trapline_providers::Target;
 /// Most bytes of a source file.
 const MOST: u64 = 8 << 20;
 
-/// Parts of paths as the compiler knew them, each with what stands in its place here.
+/// Parts of paths as the compiler knew them, each with the part to use in its place.
 pub type Substitutions = Vec<(String, String)>;
 
 /// Reads source files.
@@ -48,7 +48,7 @@ impl Sources {
     }
 }
 
-/// A path with what stands in the place of its first part: of the first one that fits, whole names.
+/// A path whose first part is replaced, by the first substitution that fits. Names are compared as a whole.
 fn substituted(file: &str, substitutions: &[(String, String)]) -> String {
     let fits = |(from, to): &(String, String)| {
         let rest = file.strip_prefix(from.trim_end_matches('/'))?;
