@@ -147,7 +147,6 @@ mod tests {
             probes: vec![label(0, "fbt::do_fork:entry"), label(1, "fbt::do_exit:entry")],
             logged: (0..12).map(|n| format!("open(\"/etc/{n}\")").into_bytes()).collect(),
             processes: vec![(1, 0, "Init".into()), (2, 0, "sh".into())],
-            ..Batch::default()
         });
         let rows = |text: &str| {
             let mut filter = Filter::parse(text).unwrap().unwrap();

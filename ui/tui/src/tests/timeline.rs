@@ -39,7 +39,7 @@ fn each_probe_has_a_line_with_the_density_of_its_hits() {
 #[test]
 fn many_hits_are_estimated() {
     let mut bench = Bench::new(PLAIN);
-    let hit = |n: u64| Hit { at: n * 10, ip: 0, probe: (n % 3 == 0).into(), pid: 0 };
+    let hit = |n: u64| Hit { at: n * 10, ip: 0, probe: n.is_multiple_of(3).into(), pid: 0 };
     bench.app.run.hits = Default::default();
     bench.app.run.hits.add(Batch { hits: (0..400_000).map(hit).collect(), ..Batch::default() });
     let densities = bench.app.densities(80, 2);
