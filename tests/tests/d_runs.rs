@@ -294,3 +294,50 @@ fn check_and_dis_take_d_programs() {
         assert!(!checked.err.contains("--explain"), "{}", checked.err);
     }
 }
+
+#[test]
+fn faults_and_drops_of_a_program_set_the_exit_code_that_options_ask_for() {
+    let folder = TempDir::new().unwrap();
+    let run = |options: &[&str]| {
+        trapline(folder.path(), &[&["run", "embedded:ia32", "-q", "--console", "none"], options].concat())
+    };
+    let faulting = "fbt::do_fork:entry { trace(*(int *)0x10); }";
+    let dropping = "fbt:::entry { a[icount] = 1; }";
+    assert_eq!(run(&["-n", faulting]).code, 0);
+    assert_eq!(run(&["-n", faulting, "--fail-on-exception"]).code, 1);
+    assert_eq!(run(&["-n", dropping, "--fail-on-exception"]).code, 0);
+    assert_eq!(run(&["-n", dropping, "-x", "dynvarsize=64"]).code, 0);
+    assert_eq!(run(&["-n", dropping, "-x", "dynvarsize=64", "--fail-on-loss"]).code, 6);
+    assert_eq!(run(&["-n", "fbt::do_fork:entry { a[icount] = 1; }", "--fail-on-loss"]).code, 0);
+}
+
+/// Whether or not the program keeps only the greatest counts, they are those of functions, not of addresses.
+#[test]
+fn an_aggregation_has_one_entry_for_all_addresses_of_a_function() {
+    let folder = TempDir::new().unwrap();
+    let counts = |keys: &str, end: &str| -> Vec<(String, u64)> {
+        let program = format!(
+            "profile-20us /arg0/ {{ @[{keys}] = count(); }} END {{ {end} printa(\"%A %@u\\n\", @); }}"
+        );
+        let program = program.replace("%A", if keys == "arg0" { "%a" } else { "%s" });
+        let ran = trapline(
+            folder.path(),
+            &["run", "embedded:ia32", "-q", "--console", "none", "-x", "quiet", "-n", &program],
+        );
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let rows = ran.out.lines().filter_map(|line| line.rsplit_once(' '));
+        rows.map(|(key, count)| (key.to_owned(), count.trim().parse().unwrap())).collect()
+    };
+    // The addresses, each by its name and offset.
+    let mut expected = std::collections::BTreeMap::new();
+    for (name, count) in counts("arg0", "") {
+        *expected.entry(name.split('+').next().unwrap().to_owned()).or_insert(0) += count;
+    }
+    let mut found = counts("func(arg0)", "");
+    let most: Vec<u64> = found.iter().rev().take(3).map(|(_, count)| *count).collect();
+    let kept: Vec<u64> = counts("func(arg0)", "trunc(@, 3);").iter().rev().map(|(_, count)| *count).collect();
+    assert_eq!(kept, most);
+    found.sort();
+    assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+    assert!(found.len() > 5, "{found:?}");
+}

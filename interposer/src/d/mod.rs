@@ -75,6 +75,12 @@ pub struct DDrops {
 }
 
 impl DDrops {
+    /// Whether anything was dropped.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self != Self::default()
+    }
+
     /// What was dropped, in dtrace(1)'s words; `tags` are those of `-xdroptags`.
     #[must_use]
     pub fn sentences(self, tags: bool) -> Vec<String> {
@@ -145,6 +151,8 @@ pub(crate) trait World {
     fn end(&mut self, panics: bool);
     /// A key that is different for each thread.
     fn thread(&mut self) -> u64;
+    /// The start of the symbol that holds an address, or the address where there is none.
+    fn symbol(&self, address: u64) -> u64;
     /// The number of the probe point.
     fn probe(&self) -> u32;
 }

@@ -3,7 +3,7 @@
 use super::{Failure, Reading, Runtime, World, bad_address, dynamics, thrown};
 use trapline_rpn::services::d::{self, Builtin, Function, fault};
 use trapline_rpn::{CallkError, CallkStack};
-use trapline_trace::d::{Action, Field, FixedKey, FixedKeys, Writer};
+use trapline_trace::d::{Action, Field, FixedKey, FixedKeys, SymbolForm, Writer};
 
 /// Longest string that is read, whatever `strsize` says.
 const LONGEST: usize = 1 << 20;
@@ -109,10 +109,11 @@ impl Runtime {
         Ok(text)
     }
 
-    /// Pops values and writes them as their fields say; the last one is on top.
+    /// Pops values and writes them as their fields say; the last one is on top. In a key of an aggregation, an address
+    /// that is shown as a symbol is the start of that, so that a symbol has one entry.
     fn fields(
         &self,
-        fields: &[Field],
+        (fields, of_aggregation): (&[Field], bool),
         stack: &mut dyn CallkStack,
         world: &mut dyn World,
         to: &mut Writer,
@@ -128,6 +129,7 @@ impl Runtime {
         values.iter_mut().rev().for_each(|value| *value = stack.pop());
         for (field, value) in fields.iter().zip(values.iter().copied()) {
             match field {
+                Field::Symbol(SymbolForm::Symbol) if of_aggregation => to.int(world.symbol(value)),
                 Field::Int { .. } | Field::Symbol(_) => to.int(value),
                 // A null string is shown as an empty one.
                 Field::Str if value == 0 => to.bytes(&[]),
@@ -162,7 +164,7 @@ impl Runtime {
         let mut writer = std::mem::take(&mut self.record);
         let before = writer.written().len();
         writer.part(number as u32);
-        let done = self.fields(&record.fields, stack, world, &mut writer);
+        let done = self.fields((&record.fields, false), stack, world, &mut writer);
         if let Action::Printa { aggregations, .. } = &record.action {
             for number in aggregations {
                 writer.snapshot(&self.aggregations.snapshot(*number as usize));
@@ -184,7 +186,7 @@ impl Runtime {
         let mut key = std::mem::take(&mut self.buffers.0);
         key.truncate(0);
         if !table.keys.is_empty() {
-            self.fields(&table.keys, stack, world, &mut key)?;
+            self.fields((&table.keys, true), stack, world, &mut key)?;
         }
         match self.aggregations.entry(table, number, key.written()) {
             Some(entry) => self.aggregations.add(table, number, entry, (value, weight)),
@@ -239,6 +241,7 @@ impl Runtime {
                     to.bytes(&self.text(address, world)?)
                 }
                 (FixedKey::Value(_), Field::Str) => to.bytes(&[]),
+                (FixedKey::Value(value), Field::Symbol(SymbolForm::Symbol)) => to.int(world.symbol(value)),
                 (FixedKey::Value(value), _) => to.int(value),
             }
         }
@@ -275,7 +278,7 @@ impl Runtime {
         key.truncate(0);
         key.part(number as u32);
         key.int(thread);
-        self.fields(&table.keys, stack, world, &mut key)?;
+        self.fields((&table.keys, false), stack, world, &mut key)?;
         let shape = Shape {
             size: table.size as usize,
             counted: table.counted as usize,

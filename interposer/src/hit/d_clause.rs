@@ -149,6 +149,11 @@ impl World for Guest<'_> {
         self.profile.as_deref().map_or(0, |profile| profile.current_task(self.core))
     }
 
+    fn symbol(&self, address: u64) -> u64 {
+        let found = self.asked.names.as_ref().and_then(|name| name(address));
+        found.map_or(address, |(_, offset)| address.wrapping_sub(offset))
+    }
+
     fn probe(&self) -> u32 {
         self.firing.0
     }
@@ -235,6 +240,7 @@ impl Interposer {
             let fault =
                 DFault { probe: id.into(), clause: clause.into(), at: thrown.at.into(), kind, address };
             d.fail(fault);
+            self.stats.exceptions += 1;
             let before = d.of_firing(&program.lv);
             let mut error = Writer::default();
             error.part(ERROR_PART);

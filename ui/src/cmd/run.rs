@@ -377,7 +377,7 @@ fn exit(args: &RunArgs, ending: &Ending, session: &mut Session) -> Exit {
     match Exit::from(ending) {
         exit @ (Exit::Crashed | Exit::Interrupted | Exit::Usage | Exit::BadFile) => exit,
         _ if args.fail_on_exception && session.stats().exceptions > 0 => Exit::HandlerException,
-        _ if args.fail_on_loss && session.counts().lost() > 0 => Exit::Lost,
+        _ if args.fail_on_loss && (session.counts().lost() > 0 || session.d_dropped()) => Exit::Lost,
         exit => session.d_status().map_or(exit, |status| Exit::Status(status as u8)),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use trapline_d::Compiled;
-use trapline_interposer::{DClause, DDrops, DSetup, DVariable, ProgramId};
+use trapline_interposer::{DClause, DDrops, DSetup, DVariable, Interposer, ProgramId};
 use trapline_trace::ProbeName;
 use trapline_trace::d::{AggregationState, Consumer, Home, Snapshot};
 
@@ -167,6 +167,14 @@ impl Session {
     pub fn d_status(&self) -> Option<i32> {
         let interposer = self.interposer.as_ref()?;
         interposer.d_programs().find_map(|(id, ..)| interposer.d_exit(id))
+    }
+
+    /// Whether a D program has dropped data.
+    #[must_use]
+    pub fn d_dropped(&self) -> bool {
+        let dropped =
+            |interposer: &Interposer| interposer.d_programs().any(|(id, ..)| interposer.d_drops(id).any());
+        self.interposer.as_ref().is_some_and(dropped)
     }
 
     /// The status that a D program has given to `exit()`.
