@@ -15,6 +15,7 @@ use trapline_session::trapline_emu::{PAGE, PhysMem};
 use trapline_session::{
     Compression, Condition, DumpFile, DumpFormat, Ending, GuestBuilder, How, Limits, Listing, Session, Wanted,
 };
+use trapline_tests::boot::LINUX_LIMIT;
 use trapline_tests::linux::{KERNELS, Linux};
 use trapline_tests::root;
 
@@ -51,7 +52,7 @@ fn booted(folder: &Path, linux: &Linux) -> Session {
     let initrd = linux.image(folder, &["dummy"], &[], &script).unwrap();
     let kernel = guest(&format!("linux-{}", linux.flavour));
     let mut session = GuestBuilder::image(&kernel).initrd(initrd).start().unwrap();
-    let ending = session.run_until(&Condition::end().or_console(READY), &Limits::insns(4_000_000_000));
+    let ending = session.run_until(&Condition::end().or_console(READY), &Limits::insns(LINUX_LIMIT));
     assert_eq!(ending, Ending::Until(READY.to_owned()));
     session
 }

@@ -142,6 +142,7 @@ impl DumpArgs {
         let all = [
             (self.list.is_some(), "--list"),
             (self.symbols.is_some(), "--symbols"),
+            (self.cr3.is_some(), "--cr3"),
             (self.raw, "--raw"),
             (!programs.clauses.is_empty(), "-n"),
             (!programs.d_scripts.is_empty(), "-s"),
