@@ -46,7 +46,9 @@ pub fn finish(mut command: Command) -> Ran {
 pub fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
     let folder = tempfile::TempDir::new().unwrap();
     for (name, bytes) in files {
-        std::fs::write(folder.path().join(name), bytes).unwrap();
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
     }
     folder
 }
