@@ -6,8 +6,10 @@ CARGO ?= cargo
 
 # Tests of this path need a guest that `make guests` fetches: the function's name begins with guest_.
 SLOW := ::guest_
+# What is tested: all packages, and the search of the fuzzer (docs/fuzzing.md), which `make build` leaves out.
+ALL := --workspace --features trapline-fuzz/libafl
 
-.PHONY: all bootstrap guests build demo test test-fast lint bench doc fuzz fuzz-smoke sanitize
+.PHONY: all bootstrap guests build fuzzer demo test test-fast lint bench doc fuzz fuzz-smoke sanitize
 
 all: build
 
@@ -20,24 +22,28 @@ guests: bootstrap
 build: bootstrap
 	$(CARGO) build --release --workspace
 
+# The fuzzer of handlers (docs/fuzzing.md), which takes a few minutes more, and the command that starts it.
+fuzzer: bootstrap
+	$(CARGO) build --release --package trapline --package trapline-fuzz --features trapline-fuzz/libafl
+
 demo: bootstrap
 	@$(CARGO) run --release --quiet --package trapline -- demo
 
 # The programs are built first, with the features that the tests' build has: the tests run `trapline` as it is then.
 test: guests
-	$(CARGO) build --profile ci --workspace --bins
+	$(CARGO) build --profile ci $(ALL) --bins
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-	    set -x; $(CARGO) nextest run --cargo-profile ci --workspace && $(CARGO) test --profile ci --workspace --doc; \
+	    set -x; $(CARGO) nextest run --cargo-profile ci $(ALL) && $(CARGO) test --profile ci $(ALL) --doc; \
 	else \
-	    set -x; $(CARGO) test --profile ci --workspace; \
+	    set -x; $(CARGO) test --profile ci $(ALL); \
 	fi
 
 test-fast: bootstrap
-	$(CARGO) build --profile ci --workspace --bins
+	$(CARGO) build --profile ci $(ALL) --bins
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-	    set -x; $(CARGO) nextest run --cargo-profile ci --workspace -E 'not test(/$(SLOW)/)'; \
+	    set -x; $(CARGO) nextest run --cargo-profile ci $(ALL) -E 'not test(/$(SLOW)/)'; \
 	else \
-	    set -x; $(CARGO) test --profile ci --workspace -- --skip $(SLOW); \
+	    set -x; $(CARGO) test --profile ci $(ALL) -- --skip $(SLOW); \
 	fi
 
 # Format, lints, documentation, and the rules for dependencies (deny.toml), of which `make test` checks most by itself.

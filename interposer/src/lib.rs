@@ -25,10 +25,12 @@ pub use d::{DClause, DDrops, DFault, DSetup, DVariable};
 pub use hit::{
     CoreFile, DumpTaker, HandlerState, HandlerTrace, Interposer, InterposerConfig, NotedHit, Output,
     PointView, ProbeNames, ProgramView, RefusedRecords, SavedInterposer, StoredInterposer,
-    StoredInterposerError, SymbolNames, Traces, processor_register,
+    StoredInterposerError, SymbolNames, Traces, Trial, TrialState, View, Written, all_writable, can_write,
+    is_writable, processor_register,
 };
+pub use model::difference;
 pub use model::{
-    Arguments, Clock, Condition, Definition, Event, HandlerError, InsertError, InsertErrorKind, Place, Point,
-    Processes, ProgramId, Provided, Stats, Timer, Who,
+    AlteredRun, Arguments, Clock, Condition, Definition, Difference, Event, HandlerError, InsertError,
+    InsertErrorKind, Place, Point, Processes, ProgramId, Provided, Stats, Timer, Who, Word,
 };
 pub use sites::{Way, way_of, why};

@@ -100,6 +100,26 @@ pub trait Host {
         let _ = (at, exception);
     }
 
+    /// Whether a host that observes is told by [`Host::step`] in place of [`Host::before`], which takes a fraction of the time.
+    /// Constant for a type.
+    #[inline(always)]
+    #[must_use]
+    fn follows() -> bool
+    where
+        Self: Sized,
+    {
+        false
+    }
+
+    /// An operation comes next: its place in the program's code ([`crate::Verified::own`]), and the top of the stack, the
+    /// topmost element first.
+    fn step(&mut self, at: u32, top: [u64; 3]) {
+        let _ = (at, top);
+    }
+
+    /// A log operation has logged only a part of its data, and goes on because LOG_OVERFLOW is masked.
+    fn cut(&mut self) {}
+
     /// A register of at most one word. `Gdtr`, `Idtr`, `Fr*`, `Xmm*` go through [`Host::read_wide`].
     fn read_reg(&mut self, context: Context, reg: Reg) -> u64;
 

@@ -42,8 +42,21 @@ pub enum Change {
 
 /// Who is told of a run.
 pub trait Observer {
+    /// Whether [`Observer::step`] is called in place of [`Observer::before`].
+    const FOLLOWS: bool = false;
+
     /// An operation comes next.
-    fn before(&mut self, state: &OpState<'_>);
+    fn before(&mut self, state: &OpState<'_>) {
+        let _ = state;
+    }
+
+    /// As [`Host::step`].
+    fn step(&mut self, at: u32, top: [u64; 3]) {
+        let _ = (at, top);
+    }
+
+    /// As [`Host::cut`].
+    fn cut(&mut self) {}
 
     /// The operation that was told last has thrown an exception, caught or not.
     fn threw(&mut self, exception: Unhandled);
@@ -79,6 +92,20 @@ impl<H: Host, O: Observer> Host for Observed<'_, H, O> {
 
     fn before(&mut self, state: &OpState<'_>) {
         self.observer.before(state);
+    }
+
+    #[inline(always)]
+    fn follows() -> bool {
+        O::FOLLOWS
+    }
+
+    #[inline]
+    fn step(&mut self, at: u32, top: [u64; 3]) {
+        self.observer.step(at, top);
+    }
+
+    fn cut(&mut self) {
+        self.observer.cut();
     }
 
     fn threw(&mut self, at: u32, [code, parm1, parm2]: [u64; 3]) {

@@ -30,6 +30,10 @@ pub const KERNEL_STACK: u64 = 4;
 /// Number of `symbol`.
 pub const SYMBOL: u64 = 5;
 
+/// Number of `assert`.
+pub const ASSERT: u64 = 6;
+/// u-field of the exception that `assert` throws.
+pub const ASSERTION: u16 = 0xa55e;
 /// Number of `dti_log`.
 pub const DTI_LOG: u64 = 7;
 
@@ -134,7 +138,7 @@ pub mod d {
             Commit = "commit", Discard = "discard", Compare = "strcmp", Stack = "stack", UserStack = "ustack",
             Null = "NULL", Bounds = "<bounds>", DPath = "d_path", Psargs = "__psargs",
             Copyout = "copyout", Copyoutstr = "copyoutstr", Chill = "chill", Breakpoint = "breakpoint",
-            Panic = "panic",
+            Panic = "panic", Assert = "assert",
         }
     }
 
@@ -224,6 +228,14 @@ pub const SERVICES: &[Service] = &[
         name: "symbol",
         stack: "address -- offset name.. count",
         does: "the symbol that contains the address: its name as elements, and their count, 0 if there is no symbol",
+        observes: true,
+    },
+    Service {
+        number: ASSERT,
+        name: "assert",
+        stack: "flag --",
+        does: "throws USER_EX with the u-field 0xa55e if the flag is 0; while USER_EX is masked, only `trapline fuzz` \
+               notices it",
         observes: true,
     },
     Service {

@@ -313,13 +313,15 @@ impl Verified {
     }
 
     /// The handler's index for an instruction of the program.
-    pub(crate) fn own(&self, at: u32) -> u32 {
+    #[must_use]
+    pub fn own(&self, at: u32) -> u32 {
         let within = |piece: &&Piece| (piece.start..piece.start + piece.len).contains(&at);
         self.pieces().iter().find(within).map_or(at, |piece| at - piece.start + piece.own)
     }
 
     /// The program's index for an instruction of the handler.
-    pub(crate) fn of_program(&self, own: u32) -> Option<u32> {
+    #[must_use]
+    pub fn of_program(&self, own: u32) -> Option<u32> {
         let within = |piece: &&Piece| (piece.own..piece.own + piece.len).contains(&own);
         self.pieces().iter().find(within).map(|piece| own - piece.own + piece.start)
     }

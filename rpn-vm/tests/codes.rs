@@ -167,6 +167,7 @@ const OTHERS: &[&str] = &[
     "d-script",
     "sub-buffer",
     "sub-buffers",
+    "trapline-fuzz",
 ];
 
 #[test]

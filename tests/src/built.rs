@@ -61,3 +61,11 @@ pub fn is_current(program: &Path, list: &Path) -> bool {
     let mut sources = sources.split(' ').map(|source| source.replace('\0', " "));
     sources.all(|source| changed(Path::new(&source)).is_some_and(|changed| changed <= made))
 }
+
+/// The fuzzer beside the program, if it is built and no older than its sources: `make test` builds it, which takes minutes.
+#[must_use]
+pub fn fuzzer() -> Option<PathBuf> {
+    let folder = folder().ok()?;
+    let program = folder.join("trapline-fuzz");
+    is_current(&program, &folder.join("trapline-fuzz.d")).then_some(program)
+}

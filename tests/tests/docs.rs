@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::{binary, finish, patient};
 use trapline_rpn::{AnySymbol, Program, TABLE, Width, parse};
+use trapline_tests::built::fuzzer;
 use trapline_tests::root;
 
 /// A fenced block of a document.
@@ -142,8 +143,13 @@ fn run_blocks(fetched: bool) -> usize {
     let mut count = 0;
     for block in blocks() {
         let marked = block.info.starts_with("console") || block.info.starts_with("sh");
+        let fuzzes = block.lines.iter().any(|line| line.contains("trapline") && line.contains(" fuzz "));
         let needs = block.lines.iter().any(|line| line.starts_with("$ ") && line.contains(".guests/"));
         if !marked || !block.info.split(' ').any(|word| word == "runnable") || needs != fetched {
+            continue;
+        }
+        if fuzzes && fuzzer().is_none() {
+            // Only `make test` builds it.
             continue;
         }
         let mut last = 0;

@@ -25,6 +25,7 @@ mod fbt;
 mod fbt_functions;
 #[path = "displacement/forms.rs"]
 mod forms;
+mod fuzz;
 mod guest_d_transparency;
 mod guest_embedded;
 mod guest_gnumach;

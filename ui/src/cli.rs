@@ -3,6 +3,7 @@
 mod diff;
 mod dti;
 mod dump;
+mod fuzz;
 mod machine;
 mod output;
 mod probes;
@@ -15,6 +16,7 @@ pub use dti::{
     DtiArgs, DtiCommand, DtiFollowArgs, DtiListArgs, DtiRecordArgs, DtiShowArgs, DtiSource, DtiView,
 };
 pub use dump::{DumpArgs, Listed};
+pub use fuzz::FuzzArgs;
 pub use machine::{MachineArgs, is_recording};
 pub use output::OutputArgs;
 pub use probes::ProbeArgs;
@@ -35,7 +37,7 @@ use crate::talk::Color;
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done
-    1  a handler ended by an exception (--fail-on-exception), or two runs differ (diff)
+    1  an exception ended a handler (--fail-on-exception), runs differ (diff), fuzz found a state
     2  the command line or a script is wrong
     3  a probe program does not compile, verify or fit
     4  the guest crashed
@@ -217,6 +219,9 @@ pub enum Command {
     /// Write a crash dump of a machine, for crash, makedumpfile and gdb; or print what a dump contains (docs/dumps.md)
     #[command(after_help = DUMP_EXAMPLES)]
     Dump(Box<DumpArgs>),
+    /// Search for states of the guest in which a handler does what it must not (docs/fuzzing.md)
+    #[command(after_help = fuzz::EXAMPLES)]
+    Fuzz(Box<FuzzArgs>),
     /// Read the channels that drivers trace to: of a guest, a recording, a snapshot or a crash dump (docs/dti.md)
     #[command(after_help = DTI_EXAMPLES)]
     Dti(DtiArgs),

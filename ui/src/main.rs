@@ -85,6 +85,7 @@ fn main() -> ExitCode {
         Command::Diff(args) => cmd::diff::run(args, &mut out, &talk),
         Command::Verify(args) => cmd::verify::run(args, &mut out, &talk),
         Command::Dump(args) => cmd::dump::run(args, &mut out, &talk),
+        Command::Fuzz(args) => cmd::fuzz::run(args, &mut out, &talk),
         Command::Dti(args) => cmd::dti::run(args, &mut out, &talk),
         Command::List(args) => cmd::list::run(args, &mut out, &talk),
         Command::Dis(args) => cmd::dis::run(args, &mut out, &talk),

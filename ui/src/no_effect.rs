@@ -1,5 +1,7 @@
 //! Refuses options that would have no effect: a user who gives one expects something to happen.
 
+mod fuzz;
+
 use std::path::{Path, PathBuf};
 
 use trapline_rpn::{Atom, Expr, LinkedProgram, Location, Program};
@@ -12,6 +14,7 @@ use crate::cli::{
 use crate::d_text::is_d;
 use crate::failure::Failure;
 use crate::overwrite;
+pub use fuzz::of_fuzz;
 
 /// Standard input, where a file is named.
 const STDIN: &str = "-";

@@ -58,6 +58,11 @@ impl Talk {
         self.color
     }
 
+    /// Whether `-q` was given.
+    pub fn is_quiet(self) -> bool {
+        self.quiet
+    }
+
     /// The same, as with `-q`.
     pub fn silenced(self) -> Self {
         Self { quiet: true, ..self }

@@ -1,6 +1,7 @@
 //! The services that compiled clauses call, by number.
 
 use super::{Failure, Reading, Runtime, World, bad_address, dynamics, thrown};
+use trapline_rpn::services::ASSERTION;
 use trapline_rpn::services::d::{self, Builtin, Function, fault};
 use trapline_rpn::{CallkError, CallkStack};
 use trapline_trace::d::{Action, Field, FixedKey, FixedKeys, SymbolForm, Writer};
@@ -446,6 +447,8 @@ impl Runtime {
                 self.committed.extend(records);
             }
             Function::Discard => drop(self.speculations.end(first)),
+            Function::Assert if first == 0 => return Err(thrown(ASSERTION, 0)),
+            Function::Assert => {}
             _ => return Err(CallkError::Unknown),
         }
         Ok(0)

@@ -2,8 +2,9 @@
 
 use super::Interposer;
 use super::host::Guest;
+use super::view::View;
 use crate::d::{DClause, DDrops, DFault, DSetup, DVariable, Reading, World};
-use crate::model::{Definition, Event, InsertError, Place, Point, ProgramId};
+use crate::model::{Definition, Event, InsertError, Place, Point, ProgramId, Word};
 use std::sync::Arc;
 use trapline_emu::{Access, Core, PAGE};
 use trapline_rpn::services::d::{Builtin, fault};
@@ -15,7 +16,7 @@ const CLOCK_BEGINS: u64 = 946_684_800_000_000_000;
 /// Frames that are counted for `stackdepth`.
 const DEEPEST: usize = 256;
 
-impl Guest<'_> {
+impl<V: View> Guest<'_, V> {
     /// Begins a clause of a D program, if the handler is one. Returns false after `exit()`: then it does not run,
     /// unless it belongs to END or ERROR.
     #[inline]
@@ -30,19 +31,9 @@ impl Guest<'_> {
         d.begin(|| (icount, traps ^ u64::from(id()) << 40), lv);
         true
     }
-}
 
-/// The identifier of END.
-const END: u32 = 2;
-/// The greatest identifier of a probe of the `dtrace` provider.
-const LAST_EVENT: u32 = 3;
-
-impl World for Guest<'_> {
-    fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), u64> {
-        self.core.peek(address, to)
-    }
-
-    fn builtin(&mut self, which: Builtin, text: &mut Vec<u8>) -> Reading {
+    /// A built-in variable of the guest as it is.
+    fn guest_builtin(&mut self, which: Builtin, text: &mut Vec<u8>) -> Reading {
         let profile = self.profile.as_deref();
         let core: &Core = self.core;
         let name = self.probe.rest.provided.as_ref().map(|provided| &provided.name);
@@ -83,6 +74,42 @@ impl World for Guest<'_> {
             }
         })
     }
+}
+
+/// The identifier of END.
+const END: u32 = 2;
+/// The greatest identifier of a probe of the `dtrace` provider.
+const LAST_EVENT: u32 = 3;
+
+impl<V: View> World for Guest<'_, V> {
+    fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), u64> {
+        self.view.read(self.core, address, to)
+    }
+
+    fn builtin(&mut self, which: Builtin, text: &mut Vec<u8>) -> Reading {
+        if V::ALTERS
+            && which == Builtin::Execname
+            && let Some(name) = self.view.name()
+        {
+            text.extend_from_slice(name);
+            return Reading::Text;
+        }
+        let word = match which {
+            Builtin::Timestamp | Builtin::Vtimestamp => Word::Time,
+            Builtin::Icount => Word::Instructions,
+            Builtin::Hit => Word::Hit,
+            Builtin::Pid => Word::Process,
+            Builtin::Tid => Word::Thread,
+            Builtin::Uid | Builtin::Gid => Word::User,
+            Builtin::Curthread => Word::Task,
+            _ => return self.guest_builtin(which, text),
+        };
+        let value = self.word(word, |guest| match guest.guest_builtin(which, &mut Vec::new()) {
+            Reading::Int(value) => value,
+            Reading::Text => 0,
+        });
+        Reading::Int(value)
+    }
 
     fn stack(&mut self, user: bool, most: usize) -> Vec<u64> {
         // The events of the run itself have no code address, unless the machine is only looked at.
@@ -119,6 +146,9 @@ impl World for Guest<'_> {
         if !bytes.is_empty() && self.core.wrap_linear(end - 1) != end - 1 {
             return Err(address);
         }
+        if V::ALTERS {
+            return self.view.write(self.core, address, bytes);
+        }
         let mut at = address;
         while at < end {
             let found = self.core.peek_translate(at, Access::Write, true);
@@ -136,6 +166,9 @@ impl World for Guest<'_> {
     }
 
     fn pass_time(&mut self, ns: u64) {
+        if V::ALTERS {
+            return;
+        }
         (self.asked.any, self.asked.passed) = (true, true);
         self.core.pass_time(ns);
     }
@@ -146,7 +179,7 @@ impl World for Guest<'_> {
     }
 
     fn thread(&mut self) -> u64 {
-        self.profile.as_deref().map_or(0, |profile| profile.current_task(self.core))
+        self.task()
     }
 
     fn symbol(&self, address: u64) -> u64 {

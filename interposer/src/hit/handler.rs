@@ -8,8 +8,10 @@ use super::life::{Parked, Part, Stage, Why};
 use super::names::failed_elsewhere;
 use super::record::executed;
 use super::traced::{Traces, run_handler};
-use crate::model::{HandlerError, ProgramId};
+use super::view::{Altered, Real, View};
+use crate::model::{Difference, HandlerError, ProgramId};
 use crate::sites::Site;
+use std::sync::Arc;
 use trapline_emu::{Core, Stop, Trap, Verdict};
 use trapline_rpn::{Outcome, Termination, Vars, Vm};
 use trapline_trace::WatchItem;
@@ -30,6 +32,20 @@ impl Runner {
     fn needs_slow_path(&self, outcome: &Outcome) -> bool {
         let ordinary = matches!(outcome.termination, Termination::Exit | Termination::Abort);
         outcome.wraps > 0 || !ordinary || self.asked.any
+    }
+}
+
+/// Sets the variables that differ before a run of a handler.
+pub(super) fn set_variables(differences: &[Difference], lv: &mut [u64], gv: &mut [u64]) {
+    for difference in differences {
+        let (variables, number, value) = match difference {
+            Difference::Local { number, value } => (&mut *lv, *number, *value),
+            Difference::Global { number, value } => (&mut *gv, *number, *value),
+            _ => continue,
+        };
+        if let Some(variable) = variables.get_mut(number as usize) {
+            *variable = value;
+        }
     }
 }
 
@@ -101,7 +117,7 @@ impl Interposer {
         if self.inserted.probes[index as usize].guarded {
             return self.run_guarded(core, index, trap, before);
         }
-        self.run_admitted::<false>(core, index, trap, before);
+        self.run_admitted::<false, _>(core, index, trap, before, Real);
     }
 
     /// A probe whose hit is checked before its handler runs, or whose handler is a clause of D.
@@ -110,21 +126,38 @@ impl Interposer {
         if self.inserted.probes[index as usize].checked && !self.admits(core, index, trap) {
             return;
         }
-        if self.inserted.probes[index as usize].is_clause {
-            self.run_admitted::<true>(core, index, trap, before);
-        } else {
-            self.run_admitted::<false>(core, index, trap, before);
+        let is_clause = self.inserted.probes[index as usize].is_clause;
+        match (is_clause, self.altered_run(index, before)) {
+            (true, None) => self.run_admitted::<true, _>(core, index, trap, before, Real),
+            (false, None) => self.run_admitted::<false, _>(core, index, trap, before, Real),
+            (true, Some(mut view)) => self.run_admitted::<true, _>(core, index, trap, before, &mut view),
+            (false, Some(mut view)) => self.run_admitted::<false, _>(core, index, trap, before, &mut view),
         }
+    }
+
+    /// The view of the handler's next run, or of the one that is retried, if that run is altered.
+    fn altered_run(&mut self, index: u32, before: Option<Part>) -> Option<Altered> {
+        let probe = self.inserted.probes.get(index as usize).filter(|probe| probe.altered)?;
+        let run = before.map_or(Some(probe.run + 1), |part| part.run)?;
+        let ignored = before.is_none() && probe.seen < probe.ignore.into();
+        let program = self.inserted.programs.get_mut(probe.program as usize).filter(|_| !ignored)?;
+        let point = (index as usize).checked_sub(program.probes.start)?;
+        let runs = program.altered.as_ref()?;
+        let found = runs.iter().find(|altered| altered.point == point && altered.run == run)?;
+        let differences: Arc<[Difference]> = found.differences.as_slice().into();
+        set_variables(&differences, &mut program.lv, &mut self.inserted.gv);
+        Some(Altered::new(differences))
     }
 
     /// One probe whose handler runs if `ignore` lets it.
     #[inline(always)]
-    fn run_admitted<const IS_CLAUSE: bool>(
+    fn run_admitted<const IS_CLAUSE: bool, V: View>(
         &mut self,
         core: &mut Core,
         index: u32,
         trap: &Trap,
         before: Option<Part>,
+        view: V,
     ) {
         let probe = &mut self.inserted.probes[index as usize];
         probe.hit = self.stats.traps;
@@ -154,6 +187,7 @@ impl Interposer {
             unwinder: &mut self.recorder.stacks.unwinder,
             d: if IS_CLAUSE { program.d.as_deref_mut() } else { None },
             firing: (index, run),
+            view,
         };
         let vars = Vars { lv: &mut program.lv, gv: &mut self.inserted.gv };
         if IS_CLAUSE && !guest.begin_clause(vars.lv) {
@@ -213,6 +247,7 @@ impl Interposer {
             unwinder: &mut self.recorder.stacks.unwinder,
             d: program.d.as_deref_mut(),
             firing: (number, probe.run),
+            view: Real,
         };
         let vars = Vars { lv: &mut program.lv, gv: &mut self.inserted.gv };
         if !guest.begin_clause(vars.lv) {

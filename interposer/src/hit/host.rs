@@ -4,14 +4,15 @@
 //! happen only on request of a program.
 
 use super::asked::Asked;
+use super::view::{Real, View, is_writable};
 use crate::d::Runtime;
-use crate::model::{Probe, Stats};
-use trapline_emu::{Access, Core, Seg};
+use crate::model::{Probe, Stats, Word};
+use trapline_emu::{Core, Seg};
 use trapline_os::{OsProfile, Unwinder};
 use trapline_rpn::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host, Reg};
 
 /// The guest at one hit.
-pub(crate) struct Guest<'a> {
+pub(crate) struct Guest<'a, V: View = Real> {
     pub core: &'a mut Core,
     pub profile: &'a Option<Box<dyn OsProfile>>,
     pub stats: &'a mut Stats,
@@ -24,6 +25,8 @@ pub(crate) struct Guest<'a> {
     pub d: Option<&'a mut Runtime>,
     /// The number of the probe point, and the number of this run.
     pub firing: (u32, u64),
+    /// What the handler sees in place of the guest.
+    pub view: V,
 }
 
 /// Segment registers in the machine's order.
@@ -72,7 +75,21 @@ pub fn processor_register(core: &Core, reg: Reg) -> Option<u64> {
     })
 }
 
-impl Guest<'_> {
+impl<V: View> Guest<'_, V> {
+    /// A number: the view's, else the guest's.
+    #[inline(always)]
+    pub(super) fn word(&mut self, what: Word, real: impl FnOnce(&mut Self) -> u64) -> u64 {
+        if !V::ALTERS {
+            return real(self);
+        }
+        if let Some(value) = self.view.word(what) {
+            return value;
+        }
+        let value = real(self);
+        self.view.learned(what, value);
+        value
+    }
+
     fn current(&self, reg: Reg) -> u64 {
         if reg == Reg::Ip
             && let Some(ip) = self.ip
@@ -151,13 +168,13 @@ fn is_saved(reg: Reg) -> bool {
     reg.gpr_number().is_some() || segment(reg).is_some() || matches!(reg, Reg::Ip | Reg::Flags)
 }
 
-impl Host for Guest<'_> {
+impl<V: View> Host for Guest<'_, V> {
     #[inline]
     fn read_reg(&mut self, context: Context, reg: Reg) -> u64 {
-        match context {
-            Context::Current => self.current(reg),
-            Context::User => self.user(reg),
-        }
+        self.word(Word::register(context, reg), |guest| match context {
+            Context::Current => guest.current(reg),
+            Context::User => guest.user(reg),
+        })
     }
 
     fn read_wide(&mut self, _: Context, reg: Reg) -> u128 {
@@ -179,6 +196,17 @@ impl Host for Guest<'_> {
     }
 
     fn write_reg(&mut self, context: Context, reg: Reg, value: u64) -> bool {
+        if V::ALTERS {
+            // The null selectors, 0 to 3, have no descriptor and can be loaded.
+            let refused = context == Context::Current
+                && segment(reg).is_some()
+                && value as u16 > 3
+                && self.core.selector_base(value as u16).is_none();
+            if !refused {
+                self.view.set(Word::register(context, reg), value);
+            }
+            return !refused;
+        }
         if context == Context::User && !is_context_independent(reg) && self.core.env().cpl() != 3 {
             let had_one = match (reg.gpr_number(), segment(reg)) {
                 (Some(n), _) => self.core.set_user_gpr(n.into(), value),
@@ -213,21 +241,26 @@ impl Host for Guest<'_> {
         if let Some(read) = self.d.as_ref().and_then(|d| d.read(addr, buf)) {
             return read.map_err(Fault);
         }
-        self.core.peek(addr, buf).map_err(Fault)
+        self.view.read(self.core, addr, buf).map_err(Fault)
     }
 
     fn write_mem(&mut self, addr: u64, data: &[u8]) -> Result<(), Fault> {
+        if V::ALTERS {
+            return self.view.write(self.core, addr, data).map_err(Fault);
+        }
         (self.asked.any, self.asked.wrote) = (true, true);
         self.core.poke(addr, data).map_err(Fault)
     }
 
     fn can_write(&mut self, addr: u64) -> bool {
-        let t = self.core.peek_translate(addr, Access::Write, false);
-        t.is_some_and(|t| t.writable && t.paddr < self.core.ram().size())
+        if V::ALTERS {
+            return self.view.can_write(self.core, addr);
+        }
+        is_writable(self.core, addr)
     }
 
     fn pid(&mut self) -> u64 {
-        self.profile.as_deref().map_or(0, |p| p.pid(self.core).into())
+        self.word(Word::Thread, |guest| guest.profile.as_deref().map_or(0, |p| p.pid(guest.core).into()))
     }
 
     fn procid(&mut self) -> u64 {
@@ -235,15 +268,21 @@ impl Host for Guest<'_> {
     }
 
     fn task(&mut self) -> u64 {
-        self.profile.as_deref().map_or(0, |p| p.current_task(self.core))
+        self.word(Word::Task, |guest| guest.profile.as_deref().map_or(0, |p| p.current_task(guest.core)))
     }
 
     #[inline]
     fn argument(&mut self, which: Argument) -> Result<u64, ArgumentError> {
         let found = match self.probe.arguments.as_deref() {
-            Some(arguments) => arguments.argument(self.core, which),
+            Some(arguments) => match V::ALTERS.then(|| self.view.word(Word::argument(which))).flatten() {
+                Some(value) => Ok(value),
+                None => arguments.argument(self.core, which),
+            },
             None => Err(ArgumentError::None),
         };
+        if let (true, Ok(value)) = (V::ALTERS, found) {
+            self.view.learned(Word::argument(which), value);
+        }
         match &self.d {
             None => found,
             // A clause of D sees 0 for what is not there.
@@ -252,10 +291,21 @@ impl Host for Guest<'_> {
     }
 
     fn io_read(&mut self, port: u16, size: u8) -> u32 {
+        if V::ALTERS {
+            // Reading a device's port changes the device, so the device is left alone.
+            return self
+                .view
+                .word(Word::Port { port, size })
+                .unwrap_or(u64::from(u32::MAX >> (32 - 8 * u32::from(size.clamp(1, 4)))))
+                as u32;
+        }
         self.core.handler_port_read(port, size)
     }
 
     fn io_write(&mut self, port: u16, size: u8, value: u32) {
+        if V::ALTERS {
+            return;
+        }
         self.core.handler_port_write(port, size, value);
     }
 

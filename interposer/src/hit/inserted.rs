@@ -5,7 +5,7 @@
 
 use super::process::Filters;
 use crate::d::Runtime;
-use crate::model::{Definition, Probe, Program};
+use crate::model::{AlteredRun, Definition, Probe, Program};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -65,6 +65,7 @@ pub(super) struct SavedProgram {
     pub stop_at: Option<u64>,
     pub counted: u64,
     pub ops: u64,
+    pub altered: Option<Arc<[AlteredRun]>>,
 }
 
 /// All inserted programs, saved.
@@ -116,8 +117,24 @@ impl Inserted {
             stop_at: None,
             counted: 0,
             ops: 0,
+            altered: None,
         });
         id
+    }
+
+    /// Notes at the probe points which of them have altered runs.
+    pub fn mark_altered(&mut self) {
+        for program in &self.programs {
+            let points = self.probes.get_mut(program.probes.clone()).unwrap_or_default();
+            let runs = program.altered.as_deref().unwrap_or_default();
+            for (point, probe) in points.iter_mut().enumerate() {
+                let altered = runs.iter().any(|run| run.point == point);
+                if probe.altered != altered {
+                    probe.altered = altered;
+                    probe.set_guards();
+                }
+            }
+        }
     }
 
     /// Saves it.
@@ -131,6 +148,7 @@ impl Inserted {
             stop_at: program.stop_at,
             counted: program.counted,
             ops: program.ops,
+            altered: program.altered.clone(),
         });
         let pieces = self.probes.chunks(PIECE).enumerate().map(|(n, piece)| {
             let same = |before: &&Arc<[ProbeState]>| {
@@ -166,7 +184,9 @@ impl Inserted {
             (program.removed, program.stop_at) = (was.removed, was.stop_at);
             (program.counted, program.ops) = (was.counted, was.ops);
             program.d = was.d.as_ref().map(|d| Box::new(Runtime::clone(d)));
+            program.altered.clone_from(&was.altered);
         }
+        self.mark_altered();
         let states = saved.probes.iter().flat_map(|piece| piece.iter());
         for (probe, state) in self.probes.iter_mut().zip(states) {
             let program = self.programs.get(probe.program as usize);

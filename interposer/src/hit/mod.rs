@@ -28,6 +28,8 @@ mod stops;
 mod stub;
 mod to_channel;
 mod traced;
+mod trial;
+mod view;
 mod written;
 
 pub use asked::{DumpTaker, SymbolNames};
@@ -54,6 +56,8 @@ use trapline_emu::{Access, Core, Fault, PAGE, Trap, TrapInterposer, Verdict, Wat
 use trapline_os::OsProfile;
 use trapline_rpn::Vm;
 use trapline_trace::{ChannelConfig, Channels, Header, HeaderItems};
+pub use trial::{Trial, TrialState};
+pub use view::{View, Written, all_writable, can_write, is_writable};
 pub use written::RefusedRecords;
 
 /// The configuration of an interposer.

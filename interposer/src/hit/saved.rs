@@ -15,7 +15,7 @@ use super::process::Filters;
 use super::stops::Stops;
 use super::written::Written;
 use crate::d::Runtime;
-use crate::model::{Definition, HandlerError, Stats};
+use crate::model::{AlteredRun, Definition, HandlerError, Stats};
 use crate::sites::SavedSites;
 use crate::sources::{
     KernelModules, Sources, StoredModules, StoredPage, StoredWord, Timers, UserModules, UserProbes, Words,
@@ -92,6 +92,8 @@ struct StoredProgram {
     stop_at: Option<u64>,
     counted: u64,
     ops: u64,
+    /// Its altered runs.
+    altered: Vec<AlteredRun>,
 }
 
 /// Why a stored interposer cannot be restored.
@@ -228,6 +230,7 @@ impl SavedInterposer {
             stop_at: program.stop_at,
             counted: program.counted,
             ops: program.ops,
+            altered: program.altered.as_deref().unwrap_or_default().to_vec(),
         };
         StoredInterposer {
             gv: programs.gv.to_vec(),
@@ -320,6 +323,7 @@ fn programs_of(
             stop_at: program.stop_at,
             counted: program.counted,
             ops: program.ops,
+            altered: (!program.altered.is_empty()).then(|| program.altered.into()),
         });
     }
     let needed = programs.iter().map(|program| program.definition.gvars).max().unwrap_or_default();

@@ -5,6 +5,7 @@
 //! [`super::asked::Asked`] and handled after the handler.
 
 use super::host::Guest;
+use super::view::View;
 use trapline_rpn::{CallkError, CallkStack, services};
 
 /// Most elements of a channel's name.
@@ -14,13 +15,18 @@ const MOST_DATA: u64 = 0x1_0000;
 /// Most return addresses that `kernel_stack` returns.
 const MAX_FRAMES: u64 = 256;
 
-impl Guest<'_> {
+impl<V: View> Guest<'_, V> {
     /// Calls a service.
     pub(crate) fn service(&mut self, number: u64, stack: &mut dyn CallkStack) -> Result<(), CallkError> {
         match number {
             services::STOP => (self.asked.any, self.asked.stop) = (true, true),
             services::FREEZE => self.asked.frozen_after = Some(self.stats.hits),
             services::RESUME => self.asked.frozen_after = None,
+            services::ASSERT => {
+                if stack.pop() == 0 {
+                    return Err(CallkError::Throw { user: services::ASSERTION, parm1: 0, parm2: 0 });
+                }
+            }
             services::KERNEL_STACK => {
                 let most = stack.pop().min(MAX_FRAMES);
                 let profile = self.profile.as_deref();
@@ -53,7 +59,7 @@ impl Guest<'_> {
     }
 }
 
-impl Guest<'_> {
+impl<V: View> Guest<'_, V> {
     /// `dti_log`: the name of the channel is on top, in elements as `symbol` pushes them.
     fn dti_log(&mut self, stack: &mut dyn CallkStack) -> Result<(), CallkError> {
         let word = if self.core.env().long_mode() { 8 } else { 4 };
@@ -65,7 +71,7 @@ impl Guest<'_> {
         let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
         let (prio, length, data) = (stack.pop() as i32, stack.pop(), stack.pop());
         let mut bytes = vec![0; length.min(MOST_DATA) as usize];
-        self.core.peek(data, &mut bytes).map_err(|address| CallkError::Throw {
+        self.view.read(self.core, data, &mut bytes).map_err(|address| CallkError::Throw {
             user: services::d::fault::ADDRESS,
             parm1: address,
             parm2: 0,

@@ -1,15 +1,20 @@
 //! How handlers write records to channels of drivers: the channel is found in the guest's memory, and the record stored there.
 
 use super::host::Guest;
+use super::view::View;
 use super::written::Known;
 use trapline_dti::{Channel, Refusal, Write, channel_at, find};
 
 /// Instructions after which memory is searched again for a channel that was not there: a search reads all of it.
 const SEARCH_AGAIN: u64 = 1_000_000;
 
-impl Guest<'_> {
-    /// Writes a record to the channel with this name. Returns whether it is there; if it is not, that is counted.
+impl<V: View> Guest<'_, V> {
+    /// Writes a record to the channel with this name. Returns whether it is there; if it is not, that is counted. A run of a
+    /// handler that does not see the guest as it is leaves the guest as it is: nothing is written.
     pub fn write_to_channel(&mut self, name: &[u8], prio: i32, data: &[u8]) -> bool {
+        if V::ALTERS {
+            return false;
+        }
         let name = String::from_utf8_lossy(name).into_owned();
         let Some(channel) = self.channel(&name) else {
             self.asked.written.count(&name, Refusal::Unknown);

@@ -4,6 +4,7 @@
 
 use super::Interposer;
 use super::host::Guest;
+use super::view::View;
 use crate::model::{Probe, ProgramId};
 use std::sync::Arc;
 use trapline_emu::Moment;
@@ -221,11 +222,11 @@ impl Observer for Tracer {
 }
 
 impl Traces {
-    fn run(
+    fn run<V: View>(
         &mut self,
         vm: &mut Vm,
         probe: &Probe,
-        guest: &mut Guest<'_>,
+        guest: &mut Guest<'_, V>,
         vars: Vars<'_>,
         after: bool,
     ) -> Outcome {
@@ -278,10 +279,10 @@ impl Traces {
 
 /// Runs a handler; traces it if handlers are traced.
 #[inline(always)]
-pub(super) fn run_handler(
+pub(super) fn run_handler<V: View>(
     (vm, traces): (&mut Vm, &mut Option<Box<Traces>>),
     probe: &Probe,
-    guest: &mut Guest<'_>,
+    guest: &mut Guest<'_, V>,
     vars: Vars<'_>,
     after: bool,
 ) -> Outcome {
@@ -293,11 +294,11 @@ pub(super) fn run_handler(
 
 #[cold]
 #[inline(never)]
-fn run_traced(
+fn run_traced<V: View>(
     vm: &mut Vm,
     traces: &mut Traces,
     probe: &Probe,
-    guest: &mut Guest<'_>,
+    guest: &mut Guest<'_, V>,
     vars: Vars<'_>,
     after: bool,
 ) -> Outcome {

@@ -1,5 +1,6 @@
 //! The data of a probe: its place, the descriptions by its program and its provider, and its counts. No behaviour.
 
+pub mod difference;
 mod error;
 mod place;
 mod probe;
@@ -7,6 +8,7 @@ mod processes;
 mod provided;
 mod stats;
 
+pub use difference::{AlteredRun, Difference, Word};
 pub use error::{InsertError, InsertErrorKind};
 pub use place::{Clock, Event, Place, Timer};
 pub use probe::{Definition, ProgramId};

@@ -1,5 +1,6 @@
 //! Programs and their probe points.
 
+use super::difference::AlteredRun;
 use super::error::{InsertError, InsertErrorKind};
 use super::place::Place;
 use super::provided::{Arguments, Condition, Point, Provided};
@@ -89,6 +90,8 @@ pub(crate) struct Program {
     pub counted: u64,
     /// RPN instructions that its handlers have executed.
     pub ops: u64,
+    /// Runs of its handlers that see other values than the guest's.
+    pub altered: Option<Arc<[AlteredRun]>>,
 }
 
 impl Program {
@@ -125,7 +128,8 @@ pub(crate) struct Probe {
     pub at_call: bool,
     /// Whether a hit only sets AX to 1.
     pub answers: bool,
-    /// Whether a hit needs more than to run a handler of RPN at once: it is checked, or the handler is a clause of D.
+    /// Whether a hit needs more than to run a handler of RPN at once: it is checked, altered, or the handler is a clause of
+    /// D.
     pub guarded: bool,
     /// Whether a hit is checked before its handler runs ([`Probe::set_guards`]).
     pub checked: bool,
@@ -133,6 +137,8 @@ pub(crate) struct Probe {
     pub is_clause: bool,
     /// Whether it has had its last hit, whose instruction has not completed: it takes part in no other.
     pub spent: bool,
+    /// Whether the handler sees other values than the guest's at some of its runs.
+    pub altered: bool,
     /// Its process filter, if not for all processes.
     pub filter: Option<u32>,
     pub place: Place,
@@ -188,6 +194,7 @@ impl Probe {
             checked: false,
             is_clause: false,
             spent: false,
+            altered: false,
             enabled: false,
             seen: 0,
             run: 0,
@@ -203,7 +210,7 @@ impl Probe {
             || self.place.runs_after()
             || self.spent
             || self.answers;
-        self.guarded = self.checked || self.is_clause;
+        self.guarded = self.checked || self.is_clause || self.altered;
     }
 
     /// When it fires at its place.

@@ -221,6 +221,11 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
 
     /// Tells a host that observes of the instruction that comes next.
     fn observe(&mut self, next: u32) {
+        if H::follows() {
+            let (stack, top) = (&self.vm.stack, self.vm.stack.tsp());
+            let elements = [0, 1, 2].map(|below| stack.get(top.wrapping_sub(below)));
+            return self.host.step(next, elements);
+        }
         let mut stack = self.vm.stack.elements();
         stack.reverse();
         let state = OpState {

@@ -21,7 +21,11 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     /// Called when only part of the data fitted: throws LOG_OVERFLOW unless it is masked, and then the run continues.
     #[cold]
     fn partial(&mut self) -> Step {
-        if self.generated(u64::from(exception::LOG_OVERFLOW)) { Err(self.overflow()) } else { Ok(()) }
+        if self.generated(u64::from(exception::LOG_OVERFLOW)) {
+            return Err(self.overflow());
+        }
+        self.host.cut();
+        Ok(())
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
-use trapline_fuzz::{Checks, TARGETS};
+use trapline_fuzz_targets::{Checks, TARGETS};
 
 /// Files that a corpus has at least: an empty folder would test nothing.
 const LEAST: usize = 20;
@@ -49,7 +49,7 @@ fn random_changes_of_a_session_keep_its_promise() {
             let high = if wide < 128 { high % 16 } else { high };
             input.extend([low, high, add]);
         }
-        let run = std::panic::catch_unwind(|| (trapline_fuzz::SESSION.run)(&input, Checks::ALL));
+        let run = std::panic::catch_unwind(|| (trapline_fuzz_targets::SESSION.run)(&input, Checks::ALL));
         assert!(run.is_ok(), "{input:?}");
     }
 }
@@ -61,7 +61,7 @@ fn random_programs_of_d_keep_their_promise() {
     for _ in 0..count {
         let length = random() % 400;
         let input: Vec<u8> = (0..length).map(|_| (random() >> 32) as u8).collect();
-        let run = std::panic::catch_unwind(|| (trapline_fuzz::D_PROGRAMS.run)(&input, Checks::ALL));
+        let run = std::panic::catch_unwind(|| (trapline_fuzz_targets::D_PROGRAMS.run)(&input, Checks::ALL));
         assert!(run.is_ok(), "{input:?}");
     }
 }

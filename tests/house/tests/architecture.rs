@@ -89,8 +89,9 @@ fn dependencies_point_one_way() {
                 "trapline-trace",
             ],
         ),
+        ("trapline-fuzz", &["trapline-emu", "trapline-interposer", "trapline-rpn", "trapline-session"]),
         (
-            "trapline-fuzz",
+            "trapline-fuzz-targets",
             &[
                 "trapline-d",
                 "trapline-emu",

@@ -34,7 +34,7 @@ fn packages(kinds: &str, of: &[&str]) -> BTreeSet<Package> {
 }
 
 fn everything() -> BTreeSet<Package> {
-    packages("normal,build,dev", &["--workspace"])
+    packages("normal,build,dev", &["--workspace", "--features", "trapline-fuzz/libafl"])
 }
 
 fn rules() -> Table {
@@ -76,10 +76,12 @@ fn every_licence_is_allowed_and_no_exception_is_idle() {
 }
 
 #[test]
-fn the_program_links_nothing_that_the_engines_licence_forbids() {
+fn the_programs_link_nothing_that_the_engines_licence_forbids() {
     let mut allowed = texts(&rules()["licenses"]["allow"]);
     allowed.insert("GPL-2.0".into());
-    for package in packages("normal", &["--package", "trapline"]) {
+    let programs: [&[&str]; 2] =
+        [&["--package", "trapline"], &["--package", "trapline-fuzz", "--features", "libafl"]];
+    for package in programs.iter().flat_map(|of| packages("normal", of)) {
         assert!(offers(&package.licence, &allowed), "{package:?}");
     }
 }

@@ -10,7 +10,7 @@ mod d_source;
 pub(crate) mod program;
 
 use serde::{Deserialize, Serialize};
-use trapline_interposer::PointView;
+use trapline_interposer::{AlteredRun, PointView};
 use trapline_providers::{ArgumentRefused, Clause, ClauseError, EnableError, MatchError};
 use trapline_rpn::{Diagnostics, Program};
 
@@ -107,6 +107,14 @@ pub enum Command {
         /// The level, from -1 (off) to 7.
         level: i32,
     },
+    /// Lets handlers of a program see other values than the guest's at some of their runs, and what they write then is seen by
+    /// that run alone. It replaces what an earlier one has set (docs/fuzzing.md).
+    Alter {
+        /// The program.
+        name: String,
+        /// The runs.
+        runs: Vec<AlteredRun>,
+    },
 }
 
 impl Command {
@@ -162,6 +170,7 @@ impl Command {
             Self::End => "end".to_owned(),
             Self::Dump => "dump".to_owned(),
             Self::DtiLevel { name, level } => format!("dti level {name} {level}"),
+            Self::Alter { name, .. } => format!("alter {name}"),
         }
         .trim_end()
         .to_owned()

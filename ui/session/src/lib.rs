@@ -109,7 +109,8 @@ pub use trapline_dump::{Compression, CrashDump, DumpFile, DumpFormat, DumpInfo, 
 pub use trapline_emu::platform::PlatformKind;
 pub use trapline_emu::{Digest, Moment, SentByte, SnapshotMismatch, Watch, WatchKind};
 pub use trapline_interposer::{
-    CoreFile, DClause, DVariable, HandlerError, HandlerState, HandlerTrace, ProbeNames,
+    AlteredRun, CoreFile, DClause, DVariable, Difference, HandlerError, HandlerState, HandlerTrace,
+    ProbeNames, Word,
 };
 pub use trapline_providers::{Abi, Rules, TargetProcess};
 pub use trapline_rpn::Change;

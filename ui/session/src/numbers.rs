@@ -4,6 +4,8 @@
 //! (instructions, hits, steps) K, M and G are powers of 1000; in a *size* in bytes K, M, G and T are powers of 1024, and `KB`
 //! and `KiB` mean the same as `K`.
 
+use std::time::Duration;
+
 use trapline_trace::ChannelConfig;
 
 use crate::plural::counted;
@@ -36,6 +38,9 @@ pub enum NumberError {
     /// It is not `insns=N`.
     #[error("`{0}` is not a position; write insns=N, such as insns=1500K")]
     NotAPosition(String),
+    /// It is not a time of the host.
+    #[error("`{0}` is not a time; write 60s, 10m or 2h")]
+    NotATime(String),
     /// It is not a size that guest memory can have.
     #[error("guest memory of {} is not possible; use 1M to 3G, in multiples of 4K", counted(*.0, "byte"))]
     Memory(u64),
@@ -128,6 +133,23 @@ pub fn size(text: &str) -> Result<u64, NumberError> {
 pub fn position(text: &str) -> Result<u64, NumberError> {
     let number = text.strip_prefix("insns=").ok_or_else(|| NumberError::NotAPosition(text.to_owned()))?;
     count(number)
+}
+
+/// A time of the host: seconds, minutes or hours.
+///
+/// # Errors
+/// The text is not such a time, or is 0.
+pub fn time(text: &str) -> Result<Duration, NumberError> {
+    let not_a_time = || NumberError::NotATime(text.to_owned());
+    let units = [('s', 1), ('m', 60), ('h', 3600)];
+    let found = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(*unit)?, *seconds)));
+    let (number, unit): (&str, u64) = found.ok_or_else(not_a_time)?;
+    let number = number.parse::<u64>().map_err(|_| not_a_time())?;
+    match number.checked_mul(unit) {
+        Some(0) => Err(NumberError::Zero),
+        Some(seconds) => Ok(Duration::from_secs(seconds)),
+        None => Err(NumberError::TooLarge(text.to_owned())),
+    }
 }
 
 /// The size of guest memory: at least 1 MiB, in whole pages.

@@ -27,7 +27,7 @@ impl Command {
 
     /// Whether it concerns programs only, or is a query: if the programs are left out, it can be left out too.
     pub fn is_about_programs(&self) -> bool {
-        let acts = matches!(self, Self::Remove { .. } | Self::Switch { .. } | Self::End);
+        let acts = matches!(self, Self::Remove { .. } | Self::Switch { .. } | Self::End | Self::Alter { .. });
         let asks = matches!(self, Self::Query | Self::GetVars { .. } | Self::List { .. });
         self.inserts() || acts || asks
     }

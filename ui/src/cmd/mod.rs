@@ -13,6 +13,7 @@ pub mod dtrace;
 pub mod dump;
 mod explain;
 mod finding;
+pub mod fuzz;
 mod info;
 mod insert;
 pub mod list;

@@ -270,6 +270,53 @@ trace cat | --symbols | trace cat a -f json --symbols
 trace cat | --templates | trace cat a -f raw --templates a
 trace cat | --stats | -
 trace cat | --output-file | -
+fuzz | --module | fuzz a.tlr --module b
+fuzz | --initrd | fuzz a.tlr --initrd b
+fuzz | --file | fuzz embedded:ia32 --file /a=b
+fuzz | --sym | fuzz a.tlr --sym b
+fuzz | --fbt | fuzz a.tlr --fbt strict
+fuzz | --abi | fuzz a.tlr --abi cdecl
+fuzz | --target | fuzz a.tlr --target 5
+fuzz | --follow-fork | fuzz k -n x --follow-fork
+fuzz | --cmdline | fuzz a.tlr --cmdline b
+fuzz | --append | fuzz a.tlr --append b
+fuzz | --mem | fuzz a.tlr --mem 64M
+fuzz | --platform | fuzz a.tlr --platform pc
+fuzz | --disk | fuzz a.tlr --disk b
+fuzz | --virtio-console | fuzz a.tlr --virtio-console
+fuzz | --probe | fuzz a.tlr --probe b
+fuzz | --name | fuzz a.tlr --name b
+fuzz | --d-script | fuzz a.tlr -s b
+fuzz | -x | fuzz a.tlr -x quiet
+fuzz | --destructive | fuzz a.tlr --destructive
+fuzz | --rpn | fuzz a.tlr --rpn b
+fuzz | --stack | fuzz k -p a --stack
+fuzz | --ustack | fuzz k -p a --ustack
+fuzz | --group | fuzz a.tlr --group b
+fuzz | --type | fuzz a.tlr --type b
+fuzz | -D | fuzz a.tlr -D b
+fuzz | -I | fuzz a.tlr -I b
+fuzz | --require-signed | fuzz a.tlr --require-signed b
+fuzz | --header | fuzz k -p a --header pid
+fuzz | --channel | fuzz a.tlr --channel 64K
+fuzz | --core-dir | fuzz k -p a --core-dir b
+fuzz | --max-cores | fuzz k -p a --max-cores 1
+fuzz | --max-steps | fuzz a.tlr --max-steps 1
+fuzz | --watch-unlimited | fuzz a.tlr --watch-unlimited
+fuzz | --explain | -
+fuzz | --findings | -
+fuzz | --corpus | -
+fuzz | --at | -
+fuzz | --hits | -
+fuzz | --limit-insns | fuzz a.tlr --limit-insns 5
+fuzz | --time | -
+fuzz | --execs | -
+fuzz | --seed | -
+fuzz | --jobs | -
+fuzz | --objective | -
+fuzz | --no-objective | -
+fuzz | --fix | -
+fuzz | --image-dir | fuzz k -p a --image-dir b
 dti list | --restore | dti list a.tlr --restore b
 dti list | --at | dti list v --at 5
 dti list | --until | dti list a.tlr --until b
@@ -366,6 +413,7 @@ fn refusal(line: &str) -> Option<String> {
             super::of_replay(args).and_then(|()| form().map(drop))
         }
         Command::Dump(args) => super::of_dump(args),
+        Command::Fuzz(args) => super::of_fuzz(args),
         Command::Dti(args) => {
             let (source, records) = match &args.command {
                 DtiCommand::List(args) => (&args.source, None),

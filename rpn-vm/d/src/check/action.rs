@@ -18,6 +18,7 @@ const ACTIONS: &[(&str, usize, usize)] = &[
     ("printa", 1, usize::MAX),
     ("print", 1, 1),
     ("exit", 1, 1),
+    ("assert", 1, 1),
     ("speculate", 1, 1),
     ("commit", 1, 1),
     ("discard", 1, 1),
@@ -124,6 +125,7 @@ impl Checker<'_> {
         }
         match name {
             "speculate" | "commit" | "discard" => return self.speculation(name, arguments, pos),
+            "assert" => return self.assertion(arguments, pos),
             "clear" | "trunc" | "normalize" | "denormalize" => {
                 return self.on_aggregation(name, arguments, pos);
             }
@@ -286,6 +288,17 @@ impl Checker<'_> {
             nodes.push(self.as_string(node));
         }
         Ok(self.record(pos, Action::Setopt, nodes))
+    }
+
+    /// `assert(expr)`: a fault if the expression is 0, which `trapline fuzz` looks for.
+    fn assertion(&mut self, arguments: &[Expr], pos: Pos) -> Result<Node> {
+        let Some(argument) = arguments.first() else { return Ok(self.default_action(pos)) };
+        let node = self.expr(argument)?;
+        if !self.types.is_integer(node.ty) {
+            return Err(self.wrong_argument("assert", 0, "an integer", &node, pos));
+        }
+        let ty = self.nothing();
+        Ok(self.function_node(pos, ty, Function::Assert, vec![node]))
     }
 
     fn speculation(&mut self, name: &str, arguments: &[Expr], pos: Pos) -> Result<Node> {

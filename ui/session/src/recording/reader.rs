@@ -177,7 +177,7 @@ impl Recording {
     ///
     /// # Errors
     /// The end of a sentence about it: it cannot be unpacked.
-    pub(crate) fn brings(&self, hash: Hash) -> Option<Result<Vec<u8>, String>> {
+    pub fn brings(&self, hash: Hash) -> Option<Result<Vec<u8>, String>> {
         let brought = self.brought.iter().find(|brought| brought.hash == hash)?;
         let bytes = packed::unpack(&brought.packed, MOST_BLOB);
         Some(bytes.and_then(|bytes| match Hash::of(&bytes) {

@@ -86,6 +86,7 @@ impl Session {
                 Ok(Reply::Dump { icount: self.icount(), dump: Some(Arc::new(dump)) })
             }
             Command::DtiLevel { name, level } => self.set_dti_level(&name, level),
+            Command::Alter { name, runs } => self.alter(&name, runs),
         }
     }
 
@@ -124,7 +125,7 @@ impl Session {
     }
 
     /// The program of this path, else the only one of this file name or with these descriptions.
-    fn find(&self, name: &str) -> Result<ProgramId, CommandError> {
+    pub(super) fn find(&self, name: &str) -> Result<ProgramId, CommandError> {
         let there = self.programs();
         let exact: Vec<_> = there.iter().filter(|program| program.name == name).collect();
         let by_short_name = || there.iter().filter(|program| short_name(program.name) == name).collect();

@@ -20,6 +20,7 @@ mod stack;
 mod stacks;
 mod still;
 mod travel;
+mod trial;
 mod waiting;
 
 use std::collections::BTreeMap;

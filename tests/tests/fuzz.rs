@@ -1,0 +1,114 @@
+//! `trapline fuzz`, as a user runs it. The fuzzer is a program of its own; `make test` builds it, and where it is not built,
+//! only that is tested.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::Path;
+
+use crate::cli::{Ran, binary, finish, patient, trapline};
+use trapline_tests::built::fuzzer;
+
+/// The return address is a pointer into the kernel at every real hit, and only there.
+const POINTER: &str = "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\n\
+                       push r, esp\npush mem, u32\npush mem, u32\nlog 1\nexit\n";
+
+fn fuzz(folder: &Path, args: &[&str]) -> Ran {
+    trapline(folder, &[&["-q", "fuzz", "embedded:ia32", "--mem", "32M"], args].concat())
+}
+
+#[test]
+fn a_fuzzer_that_is_not_built_is_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("trapline");
+    std::fs::copy(binary(), &alone).unwrap();
+    let mut command = patient(&alone);
+    command.args(["fuzz", "embedded:ia32", "-n", "fbt::do_fork:entry { trace(arg0); }"]);
+    command.current_dir(folder.path());
+    let ran = finish(command);
+    assert_eq!(ran.code, 2);
+    let said = "trapline: error: the fuzzer is not built: `make fuzzer` builds trapline-fuzz beside this program, which takes a \
+                few minutes\n";
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", said));
+    assert!(!folder.path().join("findings").exists());
+}
+
+#[test]
+fn a_finding_is_explained_replayed_and_kept_as_a_test() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("pointer.rpn"), POINTER).unwrap();
+    let search = ["-p", "pointer.rpn", "--execs", "20K", "--seed", "7", "--corpus", "corpus"];
+    let ran = fuzz(folder.path(), &search);
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+    let file = "findings/exception-invalid_addr-pointer.rpn-2.tlr";
+    assert!(ran.out.contains(&format!("found {file} after ")), "{}", ran.out);
+    assert!(ran.out.contains("pointer.rpn: all 5 operations were reached"), "{}", ran.out);
+    assert!(
+        ran.out.ends_with("nondeterminism, interpreters, exception, truncated, lost, assert\n"),
+        "{}",
+        ran.out
+    );
+
+    let told = trapline(folder.path(), &["fuzz", "--explain", file]);
+    assert_eq!((told.code, told.err.as_str()), (0, ""), "{}", told.out);
+    let last = told.out.lines().last().unwrap();
+    assert_eq!(
+        last,
+        "Then the objective exception falls INVALID_ADDR at operation 2 (push mem, u32, line 7)."
+    );
+    assert!(told.out.contains("; at the real hit "), "{}", told.out);
+
+    let replayed = trapline(folder.path(), &["replay", file, "--verify", "-f", "json"]);
+    assert_eq!(replayed.code, 0, "{}", replayed.err);
+    assert!(replayed.out.contains("\"exception\":{\"code\":\"0x1\""), "{}", replayed.out);
+    let kept = trapline(folder.path(), &["verify", "findings"]);
+    assert_eq!(kept.code, 0, "{}{}", kept.out, kept.err);
+
+    // The same seed gives the same again; a corpus is where a later search goes on.
+    let states = || std::fs::read_dir(folder.path().join("corpus")).unwrap().count();
+    assert!(states() > 0);
+    let again = ["-p", "pointer.rpn", "--execs", "20K", "--seed", "7", "--findings", "again"];
+    let again = fuzz(folder.path(), &again);
+    assert_eq!(again.out.replace("again/", "findings/"), ran.out);
+    let on = fuzz(folder.path(), &["-p", "pointer.rpn", "--execs", "300", "--corpus", "corpus"]);
+    assert_eq!(on.code, 1, "what was found is found at once: {}", on.out);
+}
+
+#[test]
+fn assertions_of_d_and_bytes_that_must_not_be_logged_are_found() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let ran = fuzz(folder.path(), &["--execs", "20K", "-n", "fbt::kmalloc:entry { assert(arg0 != 4919); }"]);
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("found findings/assert-"), "{}", ran.out);
+    let fine = ["--execs", "2K", "--findings", "none", "-n", "fbt::kmalloc:entry { trace(arg0); }"];
+    let ran = fuzz(folder.path(), &fine);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert!(ran.out.lines().last().unwrap().starts_with("nothing was found; objectives: "), "{}", ran.out);
+}
+
+#[test]
+fn searches_that_cannot_begin_are_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = |args: &[&str], code: i32, says: &str| {
+        let ran = trapline(folder.path(), args);
+        assert_eq!(ran.code, code, "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(says) && ran.err.lines().count() == 1, "{args:?}: {}", ran.err);
+    };
+    one(
+        &["fuzz", "embedded:ia32", "-n", "fbt::do_fork:entry", "--objective", "speed"],
+        2,
+        "there is no objective `speed`",
+    );
+    one(&["fuzz", "--explain", "missing.tlr"], 7, "missing.tlr");
+    one(&["fuzz", "embedded:ia32"], 2, "there is no handler to search: use -p, -s, -n or --rpn");
+    if fuzzer().is_some() {
+        let never =
+            ["-q", "fuzz", "embedded:ia32", "-n", "fbt::do_fork:entry { trace(1); }", "--limit-insns", "1K"];
+        one(&never, 2, "no handler runs before an instruction");
+    }
+}

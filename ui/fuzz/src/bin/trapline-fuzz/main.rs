@@ -1,0 +1,245 @@
+//! `trapline-fuzz`: searches for states in which the handlers of a recorded run do what they must not. `trapline fuzz` starts it.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod progress;
+
+use std::io::Read;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use args::Args;
+use clap::Parser;
+use progress::{Far, Progress};
+use trapline_fuzz::FuzzError;
+use trapline_fuzz::change::Scope;
+use trapline_fuzz::finding::{Finding, Folder};
+use trapline_fuzz::hits::Hits;
+use trapline_fuzz::jobs::{Event, Jobs, Message};
+use trapline_fuzz::objectives::Objectives;
+use trapline_fuzz::search::{Begin, Listener, search};
+use trapline_fuzz::trials::{Ended, Trials};
+use trapline_fuzz::verdict::verdict;
+use trapline_session::{Places, Recording, counted};
+
+/// The exit code if something was found.
+const FOUND: u8 = 1;
+/// The time of a search for which nothing is given.
+const DEFAULT_TIME: Duration = Duration::from_secs(60);
+/// The time between two messages of one process of several.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// When a search ends.
+struct Until {
+    most: Option<u64>,
+    time: Option<Duration>,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Until {
+    /// Why it ends now, if it does.
+    fn ended(&self, trials: u64, elapsed: Duration) -> Option<Ended> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            Some(Ended::Interrupted)
+        } else if self.most.is_some_and(|most| trials >= most) {
+            Some(Ended::Trials)
+        } else if self.time.is_some_and(|time| elapsed >= time) {
+            Some(Ended::Time)
+        } else {
+            None
+        }
+    }
+}
+
+/// A search in this process alone.
+struct Alone<'a> {
+    folder: Folder<'a>,
+    until: Until,
+    progress: Progress,
+    found: usize,
+    ended: Ended,
+}
+
+impl Listener for Alone<'_> {
+    fn goes_on(&mut self, trials: &Trials, states: usize) -> bool {
+        let found = self.found;
+        let far = || Far { trials: trials.summary.trials, places: trials.coverage.reached(), states, found };
+        self.progress.tell(far);
+        match self.until.ended(trials.summary.trials, self.progress.elapsed()) {
+            None => true,
+            Some(ended) => {
+                self.ended = ended;
+                false
+            }
+        }
+    }
+
+    fn found(&mut self, finding: &Finding, trials: &Trials) -> Result<(), FuzzError> {
+        self.found += 1;
+        keep(&self.folder, finding, trials)
+    }
+}
+
+/// Writes a finding, and then prints it: what is printed is in its file.
+fn keep(folder: &Folder<'_>, finding: &Finding, trials: &Trials) -> Result<(), FuzzError> {
+    let path = folder.write(finding, trials.hits())?;
+    let differences = counted(finding.state.differences() as u64, "difference");
+    let hits = counted(finding.state.hits.len() as u64, "hit");
+    println!("found {} after {} executions: {hits}, {differences}", path.display(), finding.trials);
+    Ok(())
+}
+
+/// A search that is one of several.
+struct OneOfSeveral {
+    until: Until,
+    begun: Instant,
+    told: Instant,
+    ended: Ended,
+}
+
+impl Listener for OneOfSeveral {
+    fn goes_on(&mut self, trials: &Trials, states: usize) -> bool {
+        let made = trials.summary.trials;
+        if self.told.elapsed() >= EVERY {
+            self.told = Instant::now();
+            let progress = Message::Progress { trials: made, places: trials.coverage.reached(), states };
+            if progress.tell().is_err() {
+                // The process that has started this one has ended.
+                self.until.interrupted.store(true, Ordering::Relaxed);
+            }
+        }
+        match self.until.ended(made, self.begun.elapsed()) {
+            None => true,
+            Some(ended) => {
+                self.ended = ended;
+                false
+            }
+        }
+    }
+
+    fn found(&mut self, finding: &Finding, _: &Trials) -> Result<(), FuzzError> {
+        Message::Found(finding.clone()).tell().map_err(|error| FuzzError::Search(error.to_string()))
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    // A handler that makes Trapline panic is a finding, which says where; the hook would print it each time.
+    std::panic::set_hook(Box::new(|_| {}));
+    match run(&args) {
+        Ok(true) => ExitCode::from(FOUND),
+        Ok(false) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("trapline: error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Searches; returns whether anything was found.
+fn run(args: &Args) -> Result<bool, FuzzError> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    // Without the handler, Ctrl-C ends the program at once; what was found is in its files.
+    let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
+    let mut objectives = Objectives::default();
+    args.objective.iter().try_for_each(|text| objectives.with(text))?;
+    args.no_objective.iter().try_for_each(|name| objectives.without(name))?;
+    let recording = Recording::read(&args.recording)?;
+    let places = Places { folders: args.image_dir.clone(), ..Places::of(&args.recording) };
+    let hits = Hits::of(&recording, &places, args.at, usize::try_from(args.hits).unwrap_or(usize::MAX))?;
+    let fixed = |what: &str| args.fix.iter().any(|fixed| fixed == what);
+    let scope = Scope::of(&hits, !fixed("variables"), !fixed("hits"));
+    let room = recording.config().probing.channel.sub_buffer_size;
+    let trials = Trials::new(hits, objectives, room);
+    let time = args.time.or_else(|| args.execs.is_none().then_some(DEFAULT_TIME));
+    let until = Until { most: args.execs, time, interrupted };
+    if let Some(port) = args.port {
+        return one_of_several(args, (trials, scope), until, port);
+    }
+    let folder = Folder { recording: &recording, places: &places, folder: &args.findings };
+    let progress = Progress::new(args.quiet);
+    let (trials, findings, ended) = if args.jobs > 1 {
+        together(args, trials, &until, &folder, progress)?
+    } else {
+        let mut alone = Alone { folder, until, progress, found: 0, ended: Ended::Trials };
+        let begin = Begin { seed: args.seed, corpus: args.corpus.as_deref(), port: None };
+        let (trials, findings) = search(trials, scope, &begin, &mut alone)?;
+        alone.progress.end();
+        (trials, findings, alone.ended)
+    };
+    for line in verdict(&trials, &findings, ended) {
+        println!("{line}");
+    }
+    Ok(!findings.is_empty())
+}
+
+/// Searches as one of several processes, until that which has started it closes the input.
+fn one_of_several(
+    args: &Args,
+    (trials, scope): (Trials, Scope),
+    until: Until,
+    port: u16,
+) -> Result<bool, FuzzError> {
+    let flag = Arc::clone(&until.interrupted);
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        flag.store(true, Ordering::Relaxed);
+    });
+    let now = Instant::now();
+    let mut listener = OneOfSeveral { until, begun: now, told: now, ended: Ended::Trials };
+    let begin = Begin { seed: args.seed, corpus: args.corpus.as_deref(), port: Some(port) };
+    let (trials, _) = search(trials, scope, &begin, &mut listener)?;
+    let told = Message::Ended(trials.report(listener.ended)).tell();
+    told.map(|()| false).map_err(|error| FuzzError::Search(error.to_string()))
+}
+
+/// Starts several processes, keeps what they find, and adds up what they have shown.
+fn together(
+    args: &Args,
+    mut trials: Trials,
+    until: &Until,
+    folder: &Folder<'_>,
+    mut progress: Progress,
+) -> Result<(Trials, Vec<Finding>, Ended), FuzzError> {
+    let many = args.jobs as usize;
+    let mut jobs = Jobs::start(many, |job, port| args.of_job(job, port))?;
+    let mut far = vec![Far::default(); many];
+    let mut findings: Vec<Finding> = Vec::new();
+    let mut ended = Ended::Trials;
+    while let Some(event) = jobs.next()? {
+        match event {
+            Event::Told(job, Message::Progress { trials, places, states }) => {
+                if let Some(own) = far.get_mut(job) {
+                    *own = Far { trials, places, states, found: 0 };
+                }
+            }
+            Event::Told(_, Message::Found(finding)) => {
+                if !findings.iter().any(|known| known.fallen == finding.fallen) {
+                    keep(folder, &finding, &trials)?;
+                    findings.push(finding);
+                }
+            }
+            Event::Told(_, Message::Ended(report)) => {
+                trials.add(&report);
+                ended = ended.max(report.ended);
+            }
+            Event::Lost(job) => eprintln!("trapline: job {} has ended early; the others go on", job + 1),
+            Event::Nothing => {}
+        }
+        if until.interrupted.load(Ordering::Relaxed) {
+            jobs.stop();
+        }
+        progress.tell(|| Far {
+            trials: far.iter().map(|far| far.trials).sum(),
+            places: far.iter().map(|far| far.places).max().unwrap_or_default(),
+            states: far.iter().map(|far| far.states).max().unwrap_or_default(),
+            found: findings.len(),
+        });
+    }
+    progress.end();
+    Ok((trials, findings, ended))
+}

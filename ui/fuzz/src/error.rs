@@ -1,0 +1,75 @@
+//! Why nothing can be searched.
+
+use trapline_session::{CommandError, GuestError, RecordingError, ReplayError, SnapshotError, TravelError};
+
+/// Why nothing can be searched, or a finding cannot be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum FuzzError {
+    /// The recording cannot be read.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+    /// The recording cannot be replayed here.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// The guest cannot be started.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    /// A position of the run cannot be reached.
+    #[error(transparent)]
+    Travel(#[from] TravelError),
+    /// A state cannot be restored.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// The differences of a finding cannot be applied.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The replay is another run.
+    #[error("the recording cannot be followed: {0}")]
+    Diverged(String),
+    /// The run has no hit.
+    #[error(
+        "no handler runs before an instruction in this part of the run ({passed_over} hits without one were passed over): use probes that are hit"
+    )]
+    NoHits {
+        /// Hits without an instruction.
+        passed_over: u64,
+    },
+    /// An objective is wrong.
+    #[error("{0}")]
+    Objective(String),
+    /// The recording is not a finding.
+    #[error("{0} is not a finding of `trapline fuzz`: it alters no run of a handler")]
+    NotAFinding(String),
+    /// A file cannot be written.
+    #[error("cannot write {path}: {error}")]
+    Write {
+        /// The file.
+        path: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The search itself has failed.
+    #[error("the search has failed: {0}")]
+    Search(String),
+}
+
+impl FuzzError {
+    /// The exit code, as `trapline --help` lists them.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Objective(_)
+            | Self::NoHits { .. }
+            | Self::Command(_)
+            | Self::Travel(_)
+            | Self::Search(_) => 2,
+            Self::Diverged(_) => 5,
+            Self::Recording(_)
+            | Self::Replay(_)
+            | Self::Guest(_)
+            | Self::Snapshot(_)
+            | Self::NotAFinding(_)
+            | Self::Write { .. } => 7,
+        }
+    }
+}

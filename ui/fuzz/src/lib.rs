@@ -1,0 +1,31 @@
+//! Searches for states of a guest in which a probe handler does what it must not (docs/fuzzing.md).
+//!
+//! A recorded run is taken to its real hits ([`hits`]). From there, handlers run on trial ([`trials`]): not the guest, only the
+//! handler, in the state of a real hit and what differs from it ([`state`], [`seen`]). What they reach and compare is watched
+//! ([`code`], [`watch`]), and guides what is tried next ([`change`]). [`objectives`] says what must not happen. What falls is
+//! brought near to the real hit ([`minimise`]) and becomes a recording ([`finding`]); at the end there is a [`verdict`].
+//!
+//! The search itself is LibAFL's (`search`), and so is what several processes share (`jobs`). It takes minutes to build, so it is built on request, with the feature `libafl`, and
+//! so is the program `trapline-fuzz`, which `trapline fuzz` starts.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+pub mod change;
+pub mod code;
+mod error;
+pub mod finding;
+pub mod hits;
+#[cfg(feature = "libafl")]
+pub mod jobs;
+pub mod minimise;
+pub mod objectives;
+#[cfg(feature = "libafl")]
+pub mod search;
+pub mod seen;
+pub mod state;
+pub mod trials;
+pub mod verdict;
+pub mod watch;
+
+pub use error::FuzzError;

@@ -1,0 +1,174 @@
+//! `trapline fuzz`: records the run to its hits, and starts the fuzzer, which is a program of its own.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+
+use trapline_fuzz::objectives::Objectives;
+use trapline_fuzz::{FuzzError, finding};
+use trapline_session::{
+    Condition, DEFAULT_MEMORY, Ending, Limits, Places, Position, Recording, Session, counted, io_sentence,
+};
+
+use super::insert::{insert_all, probing};
+use super::run::begin_recording;
+use crate::cli::{FuzzArgs, RecordingArgs, is_recording};
+use crate::failure::{Exit, Failure};
+use crate::talk::Talk;
+use crate::{no_effect, options, overwrite};
+
+/// The program that searches, beside this one.
+const FUZZER: &str = "trapline-fuzz";
+/// The recording of the run, in the folder of the findings.
+const RUN: &str = "run.tlr";
+/// Instructions in which hits are looked for, unless --limit-insns says otherwise.
+const LIMIT: u64 = 4_000_000_000;
+/// Instructions after which it is looked whether there were enough hits.
+const SLICE: u64 = 1 << 20;
+
+fn failure(error: FuzzError) -> Failure {
+    match error {
+        FuzzError::Recording(error) => Failure::Recording(error),
+        FuzzError::Replay(error) => error.into(),
+        FuzzError::Guest(error) => error.into(),
+        FuzzError::Command(error) => error.into(),
+        FuzzError::Diverged(why) => Failure::Diverged(why),
+        other => Failure::Usage(other.to_string()),
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad options, files or programs; a run without hits; the fuzzer is not built.
+pub fn run(args: &FuzzArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    no_effect::of_fuzz(args)?;
+    let image = PathBuf::from(&args.guest.image);
+    options::check_folders(&args.image_dir)?;
+    if args.explain {
+        let recording = Recording::read(&image)?;
+        let lines = finding::explained(&recording, &places(args, &image), &args.guest.image);
+        for line in lines.map_err(failure)? {
+            writeln!(out, "{line}").map_err(Failure::Output)?;
+        }
+        return Ok(Exit::Ok);
+    }
+    let mut objectives = Objectives::default();
+    args.objective.iter().try_for_each(|text| objectives.with(text)).map_err(failure)?;
+    args.no_objective.iter().try_for_each(|name| objectives.without(name)).map_err(failure)?;
+    if !is_recording(&image) && !args.probes.any() {
+        return Err(Failure::Usage("there is no handler to search: use -p, -s, -n or --rpn".to_owned()));
+    }
+    let fuzzer = fuzzer()?;
+    let folder = |path: &Path| {
+        std::fs::create_dir_all(path).map_err(|error| Failure::Write { path: path.to_owned(), error })
+    };
+    folder(&args.findings)?;
+    args.corpus.as_deref().map_or(Ok(()), folder)?;
+    let recording = if is_recording(&image) { image } else { record(args, talk)? };
+    out.flush().map_err(Failure::Output)?;
+    // The fuzzer takes this program's place, so that signals and the exit code are its own.
+    let error = command(args, &fuzzer, &recording, talk).exec();
+    Err(Failure::Usage(format!("cannot start {}: {}", fuzzer.display(), io_sentence(&error))))
+}
+
+fn places(args: &FuzzArgs, recording: &Path) -> Places {
+    Places { folders: args.image_dir.clone(), ..Places::of(recording) }
+}
+
+/// The fuzzer, or the sentence that says how it is built.
+fn fuzzer() -> Result<PathBuf, Failure> {
+    let beside = std::env::current_exe().ok().map(|own| own.with_file_name(FUZZER));
+    beside.filter(|path| path.is_file()).ok_or_else(|| {
+        Failure::Usage(format!(
+            "the fuzzer is not built: `make fuzzer` builds {FUZZER} beside this program, which takes a few minutes"
+        ))
+    })
+}
+
+/// Records the run to its hits.
+fn record(args: &FuzzArgs, talk: &Talk) -> Result<PathBuf, Failure> {
+    let path = args.findings.join(RUN);
+    let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
+    overwrite::check(inputs.chain(args.devices.disk.as_deref()), [("the recording", path.as_path())])?;
+    let from = match args.at {
+        None => 0,
+        Some(Position::At { icount, ordinal: 0 }) => icount,
+        Some(_) => {
+            let text = "--at of an image takes an instruction count, such as 300M; other positions are those of a recording";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+    };
+    let source = options::source_of_run(&args.probes)?;
+    let builder =
+        options::guest(&args.guest, args.mem.unwrap_or(DEFAULT_MEMORY), &args.cmdline, &args.devices)?;
+    let how =
+        RecordingArgs { record: Some(path.clone()), embed: false, checkpoint_insns: None, pages: false };
+    let (builder, (recorder, file)) =
+        begin_recording(&builder, &path, &how, |config| config.probing = probing(&args.probes))?;
+    let mut session = options::open(&builder, talk)?.start(probing(&args.probes))?;
+    session.record(recorder).map_err(|error| Failure::Usage(error.to_string()))?;
+    insert_all(&args.probes, &source, args.guest.target.is_some(), &mut session, talk)?;
+    file.open()?;
+    to_hits(&mut session, from, args);
+    let (hits, icount) = (session.stats().hits, session.icount());
+    session.finish_recording().map_err(|error| Failure::writing(Some(&path), error))?;
+    talk.note(&format!(
+        "the run of {} with {} is in {}",
+        counted(icount, "instruction"),
+        counted(hits, "hit"),
+        path.display()
+    ));
+    Ok(path)
+}
+
+/// Runs until there were enough hits after the position, or the run ends.
+fn to_hits(session: &mut Session, from: u64, args: &FuzzArgs) {
+    let run_to = |session: &mut Session, icount: u64| {
+        let ending = session.run_until(&Condition::end(), &Limits::insns(icount).in_passing());
+        session.records().for_each(drop);
+        matches!(ending, Ending::Limit)
+    };
+    if from > 0 && !run_to(session, from) {
+        return;
+    }
+    let before = session.stats().hits;
+    let last = from.saturating_add(args.limit_insns.unwrap_or(LIMIT));
+    while session.stats().hits - before <= args.hits && session.icount() < last {
+        let next = session.icount().saturating_add(SLICE).min(last);
+        if !run_to(session, next) {
+            return;
+        }
+    }
+}
+
+/// The command that starts the fuzzer.
+fn command(args: &FuzzArgs, fuzzer: &Path, recording: &Path, talk: &Talk) -> Process {
+    let mut process = Process::new(fuzzer);
+    process.arg(recording).arg("--findings").arg(&args.findings);
+    process.arg("--hits").arg(args.hits.to_string()).arg("--seed").arg(args.seed.to_string());
+    process.arg("--jobs").arg(args.jobs.to_string());
+    let texts =
+        [("--objective", &args.objective), ("--no-objective", &args.no_objective), ("--fix", &args.fix)];
+    for (option, values) in texts {
+        process.args(values.iter().map(|value| format!("{option}={value}")));
+    }
+    for folder in &args.image_dir {
+        process.arg("--image-dir").arg(folder);
+    }
+    let corpus = args.corpus.as_ref().map(|folder| folder.clone().into_os_string());
+    let options = [
+        ("--corpus", corpus),
+        ("--at", args.at.map(|at| at.to_string().into())),
+        ("--time", args.time.map(|time| format!("{}s", time.as_secs()).into())),
+        ("--execs", args.execs.map(|execs| execs.to_string().into())),
+    ];
+    for (option, value) in options.into_iter().filter_map(|(option, value)| Some((option, value?))) {
+        process.arg(option).arg(value);
+    }
+    if talk.is_quiet() {
+        process.arg("--quiet");
+    }
+    process
+}
