@@ -1,6 +1,7 @@
 //! Runs dti.c as a program of the host (`harness.c`), and reads the file that is its physical memory.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -40,23 +41,36 @@ impl Memory {
     }
 }
 
-/// The program, compiled once.
+/// The program. It is compiled once for its sources: tests that run as processes side by side find it there.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let include = here.join("../../guest-images/include");
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dti-harness");
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-I"])
-            .arg(&include)
-            .arg("-o")
-            .arg(&program);
-        gcc.arg(here.join("tests/harness.c")).arg(include.join("trapline/dti.c"));
-        let output = gcc.output().unwrap_or_else(|error| panic!("gcc: {error}; run scripts/bootstrap"));
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let headers = fs::read_dir(include.join("trapline")).unwrap().map(|entry| entry.unwrap().path());
+        let mut sources: Vec<_> = headers.chain([here.join("tests/harness.c")]).collect();
+        sources.sort();
+        let mut hasher = DefaultHasher::new();
+        sources.iter().for_each(|source| fs::read(source).unwrap().hash(&mut hasher));
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let program = folder.join(format!("dti-harness-{:x}", hasher.finish()));
+        if !program.exists() {
+            compile(here, &include, folder, &program);
+        }
         program
     })
+}
+
+/// Compiles it beside, and then gives it its name: no other test finds half of it.
+fn compile(here: &Path, include: &Path, folder: &Path, program: &Path) {
+    let beside = TempDir::new_in(folder).unwrap();
+    let made = beside.path().join("harness");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-I"]).arg(include).arg("-o").arg(&made);
+    gcc.arg(here.join("tests/harness.c")).arg(include.join("trapline/dti.c"));
+    let output = gcc.output().unwrap_or_else(|error| panic!("gcc: {error}; run scripts/bootstrap"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    fs::rename(made, program).unwrap();
 }
 
 /// A running harness.
