@@ -30,6 +30,12 @@ fn safe(text: &str) -> String {
     text.chars().map(|c| if steers(c) { '?' } else { c }).collect()
 }
 
+/// Whether a terminal of this name (TERM) has no colours: `dumb`, DEC's own terminals, and the variants that end in `-m`.
+fn has_one_colour(name: &str) -> bool {
+    let dec = name.strip_prefix("vt").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    name == "dumb" || dec || name.ends_with("-m") || name.ends_with("-mono")
+}
+
 /// The way to standard error.
 #[derive(Debug, Clone, Copy)]
 pub struct Talk {
@@ -42,8 +48,8 @@ impl Talk {
     pub fn new(color: Color, quiet: bool) -> Self {
         let allowed = || {
             let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-            let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-            std::io::stderr().is_terminal() && !no_color && !dumb
+            let one_colour = std::env::var("TERM").is_ok_and(|name| has_one_colour(&name));
+            std::io::stderr().is_terminal() && !no_color && !one_colour
         };
         let color = match color {
             Color::Always => true,

@@ -163,7 +163,7 @@ impl Core {
 
     fn restore_page(&mut self, page: u32, from: &PageTable) {
         const ZERO: [u8; PAGE as usize] = [0; PAGE as usize];
-        let content = from.get(page).map_or(&ZERO[..], Arc::as_ref);
+        let content = from.get(page).unwrap_or(&ZERO);
         let state = self.cpu.ram.pages[page as usize];
         let at = page as usize * PAGE as usize;
         if state.is(PageState::CODE | PageState::BOTH | PageState::ARMED) {

@@ -11,6 +11,7 @@ mod console;
 mod cpu;
 mod identity;
 mod pages;
+mod store;
 mod stored;
 
 pub use archive::{Archive, ArchiveError};

@@ -4,15 +4,17 @@
 //! table that differs from another in a few pages needs memory for those pages and their leaves only, and two tables
 //! are compared by comparing pointers. A page of zeros is not stored.
 
+use super::store::StoredPage;
 use crate::ram::PAGE;
 use std::collections::HashSet;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Pages of one leaf. Copying a leaf touches a counter in each of its pages, so a leaf is small.
 const LEAF: usize = 32;
 
 /// One page; `None` is all zero.
-pub(crate) type Page = Option<Arc<[u8]>>;
+pub(crate) type Page = Option<Arc<StoredPage>>;
 
 #[derive(Debug, Clone, Default)]
 struct Leaf([Page; LEAF]);
@@ -32,6 +34,11 @@ fn same<T: ?Sized>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
     }
 }
 
+/// Whether a page is all zero; many bytes are compared at a time.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(64).all(|part| part.iter().fold(0, |all, byte| all | byte) == 0)
+}
+
 impl PageTable {
     /// A table of `pages` pages of zeros.
     pub fn zeroed(pages: u32) -> Self {
@@ -44,13 +51,13 @@ impl PageTable {
     }
 
     /// The content of a page; `None` is all zero.
-    pub fn get(&self, page: u32) -> Option<&Arc<[u8]>> {
-        self.leaves.get(page as usize / LEAF)?.as_ref()?.0[page as usize % LEAF].as_ref()
+    pub fn get(&self, page: u32) -> Option<&[u8]> {
+        self.leaves.get(page as usize / LEAF)?.as_ref()?.0[page as usize % LEAF].as_deref().map(Deref::deref)
     }
 
     /// Stores the content of a page. Nothing happens beyond the last page.
     pub fn set(&mut self, page: u32, bytes: &[u8]) {
-        let content = bytes.iter().any(|&b| b != 0).then(|| Arc::from(bytes));
+        let content = (!is_zero(bytes)).then(|| Arc::new(StoredPage::of(bytes)));
         if self.get(page).is_none() && content.is_none() {
             return;
         }
@@ -60,11 +67,11 @@ impl PageTable {
     }
 
     /// The pages that are stored, in order.
-    pub fn stored(&self) -> impl Iterator<Item = (u32, &Arc<[u8]>)> {
+    pub fn stored(&self) -> impl Iterator<Item = (u32, &[u8])> {
         let leaves = (0..).zip(self.leaves.iter()).filter_map(|(n, leaf)| Some((n, leaf.as_ref()?)));
         leaves.flat_map(|(n, leaf)| {
             let pages = (0..).zip(&leaf.0);
-            pages.filter_map(move |(at, page)| Some((n * LEAF as u32 + at, page.as_ref()?)))
+            pages.filter_map(move |(at, page)| Some((n * LEAF as u32 + at, &***page.as_ref()?)))
         })
     }
 
@@ -100,7 +107,7 @@ impl PageTable {
             for (at, page) in leaf.0.iter().enumerate() {
                 let Some(page) = page else { continue };
                 let shared = same(Some(page), other.and_then(|other| other.0[at].as_ref()));
-                new += u64::from(!shared && seen.insert(Arc::as_ptr(page).cast::<u8>() as usize));
+                new += u64::from(!shared && seen.insert(Arc::as_ptr(page) as usize));
             }
         }
         new * PAGE

@@ -104,7 +104,7 @@ fn check_versions(found: &[(String, u16)]) -> Result<(), ArchiveError> {
 
 /// Runs of pages: their number, their page numbers, and their content compressed.
 fn compressed(table: &PageTable) -> Vec<u8> {
-    let all: Vec<(u32, &Arc<[u8]>)> = table.stored().collect();
+    let all: Vec<(u32, &[u8])> = table.stored().collect();
     let mut out = Vec::new();
     for run in all.chunks(RUN) {
         let content: Vec<u8> = run.iter().flat_map(|(_, page)| page.iter().copied()).collect();

@@ -23,6 +23,7 @@ mod message;
 mod scene;
 mod screen;
 mod session;
+mod sgr;
 mod stats;
 mod terminal;
 #[cfg(test)]

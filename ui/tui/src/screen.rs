@@ -15,6 +15,7 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
 
 use crate::message::Input;
+use crate::sgr::sixteen;
 use crate::terminal;
 
 /// What is drawn and not yet on its way.
@@ -97,7 +98,7 @@ impl Screen {
 
     /// Sends what is drawn. The thread ends only with the terminal, which another message reports.
     pub fn send(&mut self) {
-        let bytes = self.drawn.take();
+        let bytes = sixteen(&self.drawn.take());
         if !bytes.is_empty() {
             self.busy = self.frames.send(bytes).is_ok();
         }
