@@ -51,6 +51,13 @@ const PROGRAMS: [&str; 30] = [
      END { trace(n); }",
 ];
 
+/// Providers that Linux has.
+const OF_LINUX: [&str; 3] = [
+    "syscall::: { @[probefunc, probename] = count(); }",
+    "proc::: { @p[probename] = count(); } io::: { @i[probename] = count(); }",
+    "sched::: { @s[probename, execname] = count(); }",
+];
+
 /// The functions of a guest that stand for `HOT`, `RARE` and `POINTER`.
 type Functions = [&'static str; 3];
 
@@ -90,10 +97,10 @@ fn all_hit(session: &Session, programs: &[String]) -> bool {
     session.stats().hits >= programs.len() as u64
 }
 
-fn together(builder: &GuestBuilder, until: &str, functions: Functions) {
+fn together(builder: &GuestBuilder, until: &str, functions: Functions, more: &[&str]) {
     trapline_tests::turns::take().unwrap();
     let (guest, until) = (builder.open().unwrap(), Condition::console(until));
-    let programs: Vec<String> = PROGRAMS.iter().map(|text| program(text, functions)).collect();
+    let programs: Vec<String> = PROGRAMS.iter().chain(more).map(|text| program(text, functions)).collect();
     let plain = course(&guest, &until, &[]);
     assert!(course(&guest, &until, &programs) == plain, "the guest noticed the programs");
 }
@@ -101,7 +108,7 @@ fn together(builder: &GuestBuilder, until: &str, functions: Functions) {
 fn linux(kernel: &str, initrd: &str) {
     let path = |name: &str| root().join(".guests").join(name);
     let guest = GuestBuilder::image(path(kernel).to_str().unwrap()).initrd(path(initrd));
-    together(&guest, "/ # ", LINUX);
+    together(&guest, "/ # ", LINUX, &OF_LINUX);
 }
 
 #[test]
@@ -120,7 +127,7 @@ fn embedded_guests_notice_none_of_thirty_d_programs() {
 fn guest_gnumach_does_not_notice_thirty_d_programs() {
     let image = root().join(".guests/gnumach");
     let guest = GuestBuilder::image(image.to_str().unwrap()).cmdline("console=com0");
-    together(&guest, "db>", MACH);
+    together(&guest, "db>", MACH, &[]);
 }
 
 #[test]
