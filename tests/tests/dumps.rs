@@ -123,19 +123,12 @@ fn the_tools_of_crash_dumps_read(linux: &Linux) {
     let here = folder.path();
     let session = booted(here, linux);
     write(&session, &here.join("vmcore"), Compression::None);
-    // A kernel of 32 bits has no types in memory, so its file says where tasks have their data.
-    let kernel = guest(&format!("linux-{}", linux.flavour));
     let wide = linux.arch != "i386";
-    let more: &[&str] = if wide { &[] } else { &["--symbols", &kernel] };
+    assert_lists(here, "vmcore", &session, &[]);
+    // A kernel of 32 bits has no types in memory. What its file shows is the same.
     if !wide {
-        let refused = trapline(here, &["dump", "vmcore", "--list", "processes"]);
-        assert!(
-            refused.code == 7 && refused.err.contains("give its file with --symbols FILE"),
-            "{}",
-            refused.err
-        );
+        assert_lists(here, "vmcore", &session, &["--symbols", &guest(&format!("linux-{}", linux.flavour))]);
     }
-    assert_lists(here, "vmcore", &session, more);
     // The kernel's messages, by three readers.
     makedumpfile(here, linux, &["--dump-dmesg", "-f", "vmcore", "dmesg"]);
     let messages = std::fs::read_to_string(here.join("dmesg")).unwrap();
@@ -150,7 +143,7 @@ fn the_tools_of_crash_dumps_read(linux: &Linux) {
         makedumpfile(here, linux, &[how, &["-f", "vmcore", &file][..]].concat());
         let compared = assert_same_memory(&here.join("vmcore"), &here.join(&file), 256 << 20);
         assert!(compared > 5_000, "{how:?}: {compared} pages");
-        let list = |what: &str| ran(here, &[&["-q", "dump", &file, "--list", what], more].concat()).out;
+        let list = |what: &str| ran(here, &["-q", "dump", &file, "--list", what]).out;
         assert_eq!(list("processes"), listed(&session, &Wanted::Processes), "{how:?}");
         assert_eq!(list("console"), messages, "{how:?}");
     }
@@ -166,8 +159,8 @@ fn the_tools_of_crash_dumps_read(linux: &Linux) {
         assert_eq!(assert_same_memory(&here.join("vmcore"), &here.join(file), 256 << 20), 65_440);
         assert_eq!(DumpFile::open(&here.join(file)).unwrap().info().format, DumpFormat::Compressed);
     }
-    assert_lists(here, "vmcore.zstd", &session, more);
-    programs_read(here, &session, more);
+    assert_lists(here, "vmcore.zstd", &session, &[]);
+    programs_read(here, &session, wide);
     // gdb sees the CPU where it was, and its code at the kernel's addresses.
     let info = DumpFile::open(&here.join("vmcore")).unwrap().info();
     let ip = info.cpus[0].0.ip;
@@ -179,10 +172,10 @@ fn the_tools_of_crash_dumps_read(linux: &Linux) {
 }
 
 /// D and RPN programs see in a dump what they see of the machine.
-fn programs_read(here: &Path, session: &Session, more: &[&str]) {
+fn programs_read(here: &Path, session: &Session, has_types: bool) {
     let profile = session.processes();
     let current = session.stacks(64).into_iter().find(|stack| stack.running).unwrap();
-    let d = |clause: &str| ran(here, &[&["-q", "dump", "vmcore", "-n", clause], more].concat()).out;
+    let d = |clause: &str| ran(here, &["-q", "dump", "vmcore", "-n", clause]).out;
     let out = d("BEGIN { printf(\"%s %d %d\\n\", execname, pid, tid); @[execname] = count(); stack(); }");
     let own = format!("{} {} {}\n", current.name, current.tgid, current.pid);
     assert!(out.contains(&own), "{out}");
@@ -191,15 +184,15 @@ fn programs_read(here: &Path, session: &Session, more: &[&str]) {
     }
     assert!(profile.iter().any(|task| task.name == current.name && task.pid == current.pid));
     let rpn = ["-q", "dump", "vmcore", "--rpn", "BEGIN { push pid; log 1 }", "-f", "json"];
-    let out = ran(here, &[&rpn, more].concat()).out;
+    let out = ran(here, &rpn).out;
     assert!(out.lines().count() >= 3 && out.contains("\"type\":\"end\""), "{out}");
-    if more.is_empty() {
+    let out = ran(here, &["-q", "list", "vmcore", "do_sys_open*"]).out;
+    assert!(out.contains("do_sys_openat2"), "{out}");
+    let out = ran(here, &["-q", "list", "vmcore", "fbt::vfs_read:entry"]).out;
+    assert!(out.contains("vfs_read"), "{out}");
+    if has_types {
         let out = d("BEGIN { print(*(struct task_struct *)curthread); printf(\"%d\", `jiffies > 0); }");
         assert!(out.contains("(struct task_struct) {") && out.contains(".comm = "), "{out}");
-        let out = ran(here, &["-q", "list", "vmcore", "do_sys_open*"]).out;
-        assert!(out.contains("do_sys_openat2"), "{out}");
-        let out = ran(here, &["-q", "list", "vmcore", "fbt::vfs_read:entry"]).out;
-        assert!(out.contains("vfs_read"), "{out}");
     }
 }
 
@@ -300,6 +293,62 @@ fn a_small_guest_is_read(here: &Path, guest: &str, session: &Session) {
     ] {
         let ran = trapline(here, &[&["dump", "live"], more].concat());
         assert!(ran.code == code && ran.err.contains(sentence), "{more:?}: {} {}", ran.code, ran.err);
+    }
+}
+
+/// Asserts that an image of the machine's memory, with the address of its page table, shows what its dump shows.
+fn assert_raw(here: &Path, session: &Session, (dump, symbols): (&str, &str), what: &[&str]) {
+    std::fs::write(here.join("memory"), session.core().ram().bytes()).unwrap();
+    let root = format!("{:#x}", session.core().env().cr(3));
+    let of = |args: &[&str]| ran(here, &[&["-q", "dump"], args, &["--symbols", symbols], what].concat()).out;
+    let raw = of(&["memory", "--raw", "--cr3", &root]);
+    assert!(!raw.is_empty() && raw == of(&[dump]), "{what:?}: {raw}");
+}
+
+#[test]
+fn images_of_memory_of_small_guests_are_read() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    for guest in ["embedded:ia32", "embedded:x86_64"] {
+        let mut session = GuestBuilder::image(guest).memory(16 << 20).start().unwrap();
+        session.run_until(&Condition::end(), &Limits::insns(3_000_000));
+        write(&session, &here.join("vmcore"), Compression::None);
+        for what in ["processes", "modules"] {
+            assert_raw(here, &session, ("vmcore", guest), &["--list", what]);
+        }
+    }
+}
+
+#[test]
+fn guest_gnumach_dumps_and_images_of_its_memory_are_read() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    let kernel = guest("gnumach");
+    let mut session = GuestBuilder::image(&kernel).start().unwrap();
+    session.run_until(&Condition::end(), &Limits::insns(20_000_000));
+    write(&session, &here.join("vmcore"), Compression::None);
+    let symbols = ["--symbols", kernel.as_str()];
+    let stacks = ran(here, &[&["-q", "dump", "vmcore", "--list", "stacks"], &symbols[..]].concat()).out;
+    let expected = frames(&session);
+    assert!(expected.len() > 3 && expected.iter().all(|frame| stacks.contains(frame)), "{stacks}");
+    let version = session.symbols().lookup("version").unwrap().addr;
+    let d = format!("BEGIN {{ printf(\"%s\\n\", stringof((char *){version:#x})); }}");
+    let program = ["-x", "quiet", "-n", d.as_str()];
+    let out = ran(here, &[&["-q", "dump", "vmcore"], &symbols[..], &program].concat()).out;
+    assert!(out.contains("GNU Mach 1.8"), "{out}");
+    assert_raw(here, &session, ("vmcore", &kernel), &program);
+    for (more, code, sentence) in [
+        (&["--list", "processes"][..], 7, "give the file of its kernel with --symbols FILE"),
+        (&["--list", "processes", "--symbols", &kernel], 2, "the guest's system is not known"),
+        (&["--list", "console", "--symbols", &kernel], 7, "keeps no log that is known here"),
+    ] {
+        let refused = trapline(here, &[&["dump", "vmcore"], more].concat());
+        assert!(
+            refused.code == code && refused.err.contains(sentence),
+            "{more:?}: {} {}",
+            refused.code,
+            refused.err
+        );
     }
 }
 

@@ -5,6 +5,8 @@
 //! address is found like any other. Nothing is guessed: a place counts only if the symbols there put `_text` at its beginning.
 //! Code is as it is in memory, so with what the kernel has patched at its start.
 
+use std::ops::Range;
+
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::header::{EM_386, EM_X86_64, ET_EXEC, Header};
 use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_LOAD, ProgramHeader};
@@ -17,6 +19,7 @@ use trapline_emu::symbols::Symbols;
 use trapline_emu::{Access, Core, PAGE};
 
 use crate::cpu::{self, Tables};
+use crate::exports;
 use crate::notes::described;
 use crate::read::DumpInfo;
 
@@ -38,6 +41,9 @@ const MOST_MEMORY: u64 = 16 << 30;
 /// The bit of CR3 that leads to the tables with the kernel, if user code has tables of its own.
 const USER_TABLES: u64 = 1 << 12;
 
+/// The sections of the exported symbols and of their names.
+const EXPORTS: &str = "__ksymtab";
+const EXPORTED_NAMES: &str = "__ksymtab_strings";
 /// What a kernel keeps between two of its symbols, and whether that is code.
 const SECTIONS: [(&str, &str, &str, bool); 12] = [
     (".text", "_text", "_etext", true),
@@ -45,9 +51,9 @@ const SECTIONS: [(&str, &str, &str, bool); 12] = [
     (".BTF", "__start_BTF", "__stop_BTF", false),
     (".orc_unwind_ip", "__start_orc_unwind_ip", "__stop_orc_unwind_ip", false),
     (".orc_unwind", "__start_orc_unwind", "__stop_orc_unwind", false),
-    ("__ksymtab", "__start___ksymtab", "__stop___ksymtab", false),
+    (EXPORTS, "__start___ksymtab", "__stop___ksymtab", false),
     ("__ksymtab_gpl", "__start___ksymtab_gpl", "__stop___ksymtab_gpl", false),
-    ("__ksymtab_strings", "__stop___ksymtab_gpl", "__start___param", false),
+    (EXPORTED_NAMES, "__stop___ksymtab_gpl", "__start___param", false),
     ("__param", "__start___param", "__stop___param", false),
     ("__ex_table", "__start___ex_table", "__stop___ex_table", false),
     (".data", "_sdata", "_edata", false),
@@ -182,7 +188,9 @@ fn found_in(core: &Core, home: Home) -> Option<Vec<u8>> {
     let size = size.map_or(bytes.len() as u64, |size| size.clamp(PAGE, MOST).next_multiple_of(PAGE));
     let bytes = if size <= bytes.len() as u64 { bytes } else { read(core, home.paddr, size)? };
     let bytes = bytes.get(..size as usize)?;
-    Some(elf(home, bytes, &parts(&symbols, home, size)))
+    let mut parts = parts(&symbols, home, size);
+    add_exports(&mut parts, bytes);
+    Some(elf(home, bytes, &parts))
 }
 
 /// Memory from a physical address on, up to the end of the memory; missing pages are zeros.
@@ -225,6 +233,23 @@ fn parts(symbols: &Symbols, home: Home, size: u64) -> Vec<Part> {
         fits
     });
     found
+}
+
+/// Adds the exported symbols, if the symbols do not show them.
+fn add_exports(parts: &mut Vec<Part>, image: &[u8]) {
+    if parts.iter().any(|part| part.name == EXPORTS) {
+        return;
+    }
+    let Some(found) = exports::find(image) else { return };
+    let added = [(EXPORTS, found.entries), (EXPORTED_NAMES, found.names)];
+    let added = added.map(|(name, Range { start: from, end: to })| Part { name, from, to, code: false });
+    // None overlap, here too.
+    let overlaps = |one: &Part, other: &Part| one.from < other.to && other.from < one.to;
+    let is_free = |one: &Part| !parts.iter().any(|other| overlaps(one, other));
+    if added.iter().all(is_free) && !overlaps(&added[0], &added[1]) {
+        parts.extend(added);
+        parts.sort_by_key(|part| part.from);
+    }
 }
 
 /// The parts with what lies between them as data.

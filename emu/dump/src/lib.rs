@@ -10,6 +10,7 @@
 pub mod cpu;
 pub mod elf;
 mod error;
+mod exports;
 mod kdump;
 pub mod kernel;
 mod mapped;

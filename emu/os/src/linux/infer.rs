@@ -4,6 +4,9 @@
 //! themselves, a priority of 140, pointers to each other, the name "swapper". Each member is found by such a pattern,
 //! which must occur exactly once; otherwise there is an error, never a guess. On kernels with BTF, the result equals
 //! BTF's.
+//!
+//! The image of a dump is that of a kernel that has run: lists have members, the name has got the number of its CPU, and
+//! counts have grown. What such a kernel may have changed has a second, wider pattern, for it alone.
 
 use trapline_emu::load::LoadPlan;
 use trapline_emu::symbols::Symbols;
@@ -17,6 +20,12 @@ const TASK_SIZE: u64 = 0x3000;
 const MM_SIZE: u64 = 0x800;
 /// References to `init_task`, and its flags: PF_KTHREAD.
 const USAGE_AND_FLAGS: [u32; 2] = [2, 0x0020_0000];
+/// Flags that the first task may have got: PF_IDLE, PF_FORKNOEXEC, PF_NOFREEZE, PF_NO_SETAFFINITY.
+const LATER_FLAGS: u32 = 0x0400_8042;
+/// Most references to `init_mm` of a kernel that has run: each task without memory of its own may hold one.
+const MOST_COUNT: u32 = 1 << 20;
+/// Most bytes of a function that are searched for addresses.
+const CODE: u64 = 0x1000;
 /// MAX_PRIO, the priority of `init_task.pushable_tasks`.
 const MAX_PRIO: u64 = 140;
 
@@ -26,6 +35,8 @@ struct Words<'a> {
     base: u64,
     size: u64,
     w: u64,
+    /// Whether the kernel has run.
+    has_run: bool,
 }
 
 impl Words<'_> {
@@ -47,6 +58,24 @@ impl Words<'_> {
         self.is(offset, own) && self.is(offset + self.w, own)
     }
 
+    /// Whether a list's head lies there; in a kernel that has run, with or without members.
+    fn list(&self, offset: u64) -> bool {
+        let pointer = |at: u64| {
+            self.at(at).is_some_and(|to| {
+                to.is_multiple_of(self.w)
+                    && to >> (8 * self.w - 1) != 0
+                    && to != self.base.wrapping_add(offset)
+            })
+        };
+        self.empty_list(offset) || self.has_run && pointer(offset) && pointer(offset + self.w)
+    }
+
+    /// The 32-bit number at an offset.
+    fn u32(&self, offset: u64) -> Option<u32> {
+        let bytes = self.plan.bytes_at(self.base.checked_add(offset)?, 4)?;
+        bytes.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+    }
+
     /// The only offset at which `fits`.
     fn only(&self, what: &'static str, fits: impl Fn(u64) -> bool) -> Result<u64, LinuxError> {
         let mut places = (0..self.size / self.w).map(|n| n * self.w).filter(|offset| fits(*offset));
@@ -60,22 +89,72 @@ impl Words<'_> {
 
 /// The layout, and the kernel's top page table.
 pub(super) fn infer(plan: &LoadPlan, symbols: &Symbols, init_task: u64) -> Result<(Layout, u64), LinuxError> {
+    let by = |has_run| infer_from(plan, symbols, init_task, has_run);
+    by(false).or_else(|error| by(true).map_err(|_| error))
+}
+
+fn infer_from(
+    plan: &LoadPlan,
+    symbols: &Symbols,
+    init_task: u64,
+    has_run: bool,
+) -> Result<(Layout, u64), LinuxError> {
     let w = u64::from(plan.width.bits() / 8);
-    let task = Words { plan, base: init_task, size: TASK_SIZE, w };
-    let (layout, init_mm) = task_layout(&task, symbols)?;
-    let mm = Words { plan, base: init_mm, size: MM_SIZE, w };
+    let task = Words { plan, base: init_task, size: TASK_SIZE, w, has_run };
+    let layout = task_layout(&task, symbols)?;
+    let active = task.at(layout.mm + w).filter(|active| *active != 0 && task.is(layout.mm, 0));
+    let words = |base| Words { plan, base, size: MM_SIZE, w, has_run };
+    let in_image = active.map(words).filter(|mm| !has_run || mm_layout(mm, symbols).is_ok());
+    let mm = in_image.or_else(|| has_run.then(|| init_mm(plan, symbols, words)).flatten());
+    let mm =
+        mm.ok_or(LinuxError::NotInferred { what: "active_mm, after pushable_dl_tasks", found: "nowhere" })?;
     let mm_layout = mm_layout(&mm, symbols)?;
     let root = mm.at(mm_layout.pgd).unwrap_or(0);
     Ok((Layout::ordered(w, layout, mm_layout), root))
 }
 
-/// Also the address of `init_mm`.
-fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<(TaskLayout, u64), LinuxError> {
+/// `init_mm` of a kernel whose first task uses the memory of another one: the only structure like it whose address is in the
+/// code of `leave_mm`, which goes back to it.
+fn init_mm<'p>(plan: &LoadPlan, symbols: &Symbols, words: impl Fn(u64) -> Words<'p>) -> Option<Words<'p>> {
+    let fits = |address: u64| mm_layout(&words(address), symbols).is_ok();
+    only_address_in(plan, symbols, "leave_mm", fits).map(words)
+}
+
+/// The only address of data in the code of a function that `fits`.
+fn only_address_in(
+    plan: &LoadPlan,
+    symbols: &Symbols,
+    function: &str,
+    fits: impl Fn(u64) -> bool,
+) -> Option<u64> {
+    let function = symbols.lookup(function)?;
+    let code = plan.bytes_at(function.addr, usize::try_from(function.size.min(CODE)).ok()?)?;
+    let wide = plan.width.bits() == 64;
+    let mut found: Option<u64> = None;
+    for window in code.windows(4) {
+        let low = window.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        // An address in 64-bit code is 32 bits, sign-extended.
+        let address = if wide { low as i32 as u64 } else { low.into() };
+        let is_data =
+            address.is_multiple_of(if wide { 8 } else { 4 }) && plan.is_executable(address) == Some(false);
+        if is_data && found != Some(address) && fits(address) {
+            if found.is_some() {
+                return None;
+            }
+            found = Some(address);
+        }
+    }
+    found
+}
+
+fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<TaskLayout, LinuxError> {
     let w = task.w;
-    let name = u64::from_le_bytes(*b"swapper\0");
-    let low = if w == 8 { name } else { name & 0xffff_ffff };
     let comm = task.only("comm, the name \"swapper\"", |at| {
-        task.is(at, low) && (w == 8 || task.is(at + 4, name >> 32)) && task.is(at + 8, 0)
+        let ends = |n: u64, with: &[u8; 4]| task.u32(at + n) == Some(u32::from_le_bytes(*with));
+        let plain = ends(4, b"per\0") && task.is(at + 8, 0);
+        // With the number of its CPU.
+        let numbered = ends(4, b"per/") && ends(8, b"0\0\0\0") && task.u32(at + 12) == Some(0);
+        ends(0, b"swap") && (plain || task.has_run && numbered)
     })?;
     // real_cred and cred, both init_cred; with CONFIG_KEYS a cached key before the name.
     let pair = |last: u64| task.at(last).is_some_and(|word| word != 0 && task.is(last - w, word));
@@ -85,7 +164,7 @@ fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<(TaskLayout, u64),
         .ok_or(LinuxError::NotInferred { what: "cred, two equal pointers before comm", found: "nowhere" })?;
     let parent = task.only("real_parent, the task itself before its lists of children", |at| {
         let itself = |words: u64| task.is(at + words * w, task.base);
-        itself(0) && itself(1) && itself(6) && task.empty_list(at + 2 * w) && task.empty_list(at + 4 * w)
+        itself(0) && itself(1) && itself(6) && task.list(at + 2 * w) && task.empty_list(at + 4 * w)
     })?;
     let pid = pid(task, symbols, parent)?;
     // Lists ptraced and ptrace_entry, thread_pid and four pid_links lie between.
@@ -96,15 +175,12 @@ fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<(TaskLayout, u64),
     let prio = task.only("pushable_tasks, a priority of 140 after an empty list", |at| {
         task.at(at).is_some_and(|word| word & 0xffff_ffff == MAX_PRIO)
             && at >= 2 * w
-            && task.empty_list(at - 2 * w)
+            && task.list(at - 2 * w)
             && task.empty_list(at + w)
             && task.empty_list(at + 3 * w)
     })?;
     // The rest of the plist_node and an rb_node.
     let mm = prio + (1 + 4 + 3) * w;
-    let init_mm = task.at(mm + w).filter(|active| *active != 0 && task.is(mm, 0));
-    let init_mm = init_mm
-        .ok_or(LinuxError::NotInferred { what: "active_mm, after pushable_dl_tasks", found: "nowhere" })?;
     let stack = stack(task)?;
     let layout = TaskLayout {
         flags: stack + w + 4,
@@ -119,7 +195,7 @@ fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<(TaskLayout, u64),
         cred,
         stack: Some(stack),
     };
-    Ok((layout, init_mm))
+    Ok(layout)
 }
 
 /// stack, which begins at a multiple of its size, before the count of references and flags.
@@ -127,11 +203,11 @@ fn stack(task: &Words<'_>) -> Result<u64, LinuxError> {
     let [usage, flags] = USAGE_AND_FLAGS;
     let size = STACK[usize::from(task.w == 8)];
     task.only("stack, before two references and flags with PF_KTHREAD", |at| {
-        let own = |by: u64| task.plan.bytes_at(task.base.checked_add(at + task.w + by)?, 4);
-        let is = |by: u64, value: u32| own(by).is_some_and(|bytes| bytes == value.to_le_bytes());
-        task.at(at).is_some_and(|stack| stack != 0 && stack.is_multiple_of(size))
-            && is(0, usage)
-            && is(4, flags)
+        let later = if task.has_run { LATER_FLAGS } else { 0 };
+        let in_image = |stack: u64| !task.has_run || task.plan.bytes_at(stack, 1).is_some();
+        task.at(at).is_some_and(|stack| stack != 0 && stack.is_multiple_of(size) && in_image(stack))
+            && task.u32(at + task.w) == Some(usage)
+            && task.u32(at + task.w + 4).is_some_and(|own| own & !later == flags)
     })
 }
 
@@ -159,16 +235,16 @@ fn mm_layout(mm: &Words<'_>, symbols: &Symbols) -> Result<MmLayout, LinuxError> 
     if !flags || !mm.is(w, 0) {
         return Err(LinuxError::NotInferred { what, found: "nowhere" });
     }
-    let is_u32 = |at: u64, value: u32| {
-        mm.plan.bytes_at(mm.base.wrapping_add(at), 4).is_some_and(|bytes| bytes == value.to_le_bytes())
-    };
+    let most = if mm.has_run { MOST_COUNT } else { 1 };
     // A page of the image; membarrier_state 0, if it is there; two users, one reference.
     let pgd = mm.only("pgd, a page of the image before mm_users 2 and mm_count 1", |at| {
         let table = mm.at(at).is_some_and(|page| {
             page != 0 && page.is_multiple_of(0x1000) && mm.plan.bytes_at(page, 0x1000).is_some()
         });
-        let counts = |at: u64| is_u32(at, 2) && is_u32(at + 4, 1);
-        table && (counts(at + w) || is_u32(at + w, 0) && counts(at + w + 4))
+        let counts = |at: u64| {
+            mm.u32(at) == Some(2) && mm.u32(at + 4).is_some_and(|count| (1..=most).contains(&count))
+        };
+        table && (counts(at + w) || mm.u32(at + w) == Some(0) && counts(at + w + 4))
     })?;
     let namespace = symbols
         .lookup("init_user_ns")
@@ -177,24 +253,13 @@ fn mm_layout(mm: &Words<'_>, symbols: &Symbols) -> Result<MmLayout, LinuxError> 
     Ok(MmLayout { root: w, pgd, exe_file: user_ns + w })
 }
 
-/// The head of the list of modules, for a kernel that does not name it: the only empty list in the image's data whose
-/// address is in the code of `print_modules`.
+/// The head of the list of modules, for a kernel that does not name it: the only list in the image's data whose address is in
+/// the code of `print_modules`. It is empty, or in a kernel that has run its first and its last member are outside the image.
 pub(super) fn modules_head(plan: &LoadPlan, symbols: &Symbols) -> Option<u64> {
-    let function = symbols.lookup("print_modules")?;
-    let code = plan.bytes_at(function.addr, usize::try_from(function.size.min(0x1000)).ok()?)?;
     let w = u64::from(plan.width.bits() / 8);
-    let mut found: Option<u64> = None;
-    for window in code.windows(4) {
-        let low = window.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        // An address in 64-bit code is 32 bits, sign-extended.
-        let head = if w == 8 { low as i32 as u64 } else { low.into() };
-        let list = Words { plan, base: head, size: 2 * w, w };
-        if head.is_multiple_of(w) && list.empty_list(0) && plan.is_executable(head) == Some(false) {
-            if found.is_some_and(|other| other != head) {
-                return None;
-            }
-            found = Some(head);
-        }
-    }
-    found
+    let words = |base, has_run| Words { plan, base, size: 2 * w, w, has_run };
+    let outside = |to: Option<u64>| to.is_some_and(|to| plan.bytes_at(to, 1).is_none());
+    let has_members = |list: &Words<'_>| list.list(0) && outside(list.at(0)) && outside(list.at(w));
+    let with = |fits: &dyn Fn(u64) -> bool| only_address_in(plan, symbols, "print_modules", fits);
+    with(&|head| words(head, false).empty_list(0)).or_else(|| with(&|head| has_members(&words(head, true))))
 }

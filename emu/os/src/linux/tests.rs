@@ -98,6 +98,7 @@ impl Kernel {
         to.put(CURRENT, &[task, 0]);
         to.empty_list(MODULES);
         to.u32(CODE + 5, to.p(MODULES) as u32);
+        to.u32(CODE + 0x45, to.p(INIT_MM) as u32);
         to
     }
 
@@ -115,6 +116,7 @@ impl Kernel {
             entry("do_no_restart_syscall", 0x900, 't'),
             entry("init_user_ns", 0xa00, 'D'),
             entry("print_modules", CODE, 'T'),
+            entry("leave_mm", CODE + 0x40, 'T'),
         ];
         Symbols::from_table("vmlinux", table)
     }
@@ -266,6 +268,38 @@ fn a_kernel_without_btf_is_laid_out_by_its_own_data() {
         assert_eq!((os.layout.mm.pgd, os.layout.mm.exe_file), (9 * w, 41 * w));
         assert_eq!(task.stack, Some(4 * w));
         assert_eq!(os.modules_head, Some(Kernel::new(w).p(MODULES)));
+    }
+}
+
+/// What differs once the kernel has run: names, lists, flags, counts. All else is outside its image.
+fn has_run(kernel: &mut Kernel, layout: &Layout) {
+    let w = kernel.w;
+    let outside = kernel.p(SIZE + 0x1000);
+    kernel.text(INIT_TASK + layout.task.comm, "swapper/0");
+    kernel.put(INIT_TASK + layout.task.tasks, &[outside, outside + 0x40]);
+    kernel.put(INIT_TASK + layout.task.group_leader - 4 * w, &[outside + 0x80, outside + 0xc0]);
+    kernel.u32(INIT_TASK + layout.task.flags, 0x0420_0002);
+    kernel.u32(INIT_MM + 10 * w + 8, 7);
+    kernel.put(MODULES, &[outside + 0x100, outside + 0x200]);
+}
+
+#[test]
+fn a_kernel_that_has_run_has_the_same_layout() {
+    for w in [4, 8] {
+        let before = Kernel::new(w).profile().unwrap();
+        // The first task uses its own memory, that of another task, or none.
+        let other = Kernel::new(w).p(SIZE + 0x2000);
+        for active in [Kernel::new(w).p(INIT_MM), other, 0] {
+            let mut kernel = Kernel::new(w);
+            has_run(&mut kernel, &before.layout);
+            kernel.put(INIT_TASK + 21 * w, &[active]);
+            assert_eq!(kernel.profile().unwrap(), before, "{w} {active:#x}");
+        }
+        // What is ambiguous is refused.
+        let mut kernel = Kernel::new(w);
+        has_run(&mut kernel, &before.layout);
+        kernel.text(INIT_TASK + 0xa00, "swapper/0");
+        assert!(kernel.profile().is_err());
     }
 }
 
