@@ -1,14 +1,15 @@
 //! The provider `dti`: `dti:CHANNEL::event` fires when a driver writes a record to its channel of the Driver Tracing Interface
 //! (`guest-images/include/trapline/dti.h`).
 //!
-//! All writes go through the function `dti_log`, so this is the site of all probes; a probe's condition compares the name in the
-//! channel, and the priority with the level. The arguments are the priority, the address of the data and their length. The image
-//! names the channels of handles. Channels that a driver names while it runs are not known before, so any name without
-//! wildcards has a probe.
+//! All writes go through the function `dti_log`, of the kernel's image or of Linux's module `dti.ko`, so this is the site of all
+//! probes; a probe's condition compares the name in the channel, and the priority with the level. The arguments are the priority,
+//! the address of the data and their length. The image and the files of modules name the channels of handles. Channels that a
+//! driver names while it runs are not known before, so any name without wildcards has a probe.
 
 use std::sync::Arc;
 
 use trapline_emu::Core;
+use trapline_emu::symbols::KernelModule;
 use trapline_interposer::{Arguments, Condition, Place};
 use trapline_rpn::{Argument, ArgumentError};
 use trapline_trace::ProbeName;
@@ -21,10 +22,13 @@ const PROVIDER: &str = "dti";
 const EVENT: &str = "event";
 /// The function that all writes go through: channel, priority, data, length.
 const LOG: &str = "dti_log";
-/// What precedes the name of a channel.
+/// What precedes the name of a channel, in its mark.
 const MARKER: &[u8] = b"__DTI__";
 /// Bytes of a name with its NUL.
 const NAME: usize = 48;
+/// What follows the name of a handle: the version, the bytes of a pointer, the kind of a handle.
+const VERSION: u8 = 1;
+const HANDLE: u8 = 2;
 /// Offsets in `struct dti_info` of the name and of the level.
 const NAME_AT: u64 = 15;
 const LEVEL_AT: u64 = 76;
@@ -35,45 +39,95 @@ const WILDCARDS: &[char] = &['*', '?', '[', '\\'];
 #[derive(Debug)]
 pub struct Dti;
 
-/// The names of the channels of handles, which the image contains, sorted.
-fn names(target: &Target) -> Vec<String> {
-    let plan = target.image().plan();
-    let mut names = Vec::new();
-    for segment in &plan.segments {
-        let bytes = plan.segment_bytes(segment);
-        let marked = bytes.windows(MARKER.len()).enumerate().filter(|(_, window)| *window == MARKER);
-        names.extend(marked.filter_map(|(at, _)| name(bytes.get(at + MARKER.len()..)?)));
+/// What the function of all writes is part of.
+enum Home<'t> {
+    Kernel,
+    Module(&'t Arc<KernelModule>),
+}
+
+/// The function of all writes: its place, and its first byte.
+struct Log {
+    place: Place,
+    opcode: u8,
+}
+
+impl Log {
+    /// That of the kernel or, if it has none, of the first module that has one.
+    fn of(target: &Target) -> Option<Self> {
+        let (home, at) = find_log(target)?;
+        match home {
+            Home::Kernel => {
+                let plan = target.image().plan();
+                let place = Place::Kernel { linear: at, paddr: plan.vaddr_to_paddr(at)? };
+                Some(Self { place, opcode: *plan.bytes_at(at, 1)?.first()? })
+            }
+            Home::Module(module) => {
+                let opcode = *module.file().bytes_at(at, 1)?.first()?;
+                Some(Self { place: Place::Module { module: Arc::clone(module), offset: at }, opcode })
+            }
+        }
     }
+}
+
+/// Where the function of all writes is: its address in the kernel, or its offset in the file of a module.
+fn find_log(target: &Target) -> Option<(Home<'_>, u64)> {
+    if let Some(symbol) = target.symbols().lookup(LOG).filter(|symbol| symbol.is_function()) {
+        return Some((Home::Kernel, symbol.addr));
+    }
+    modules(target).find_map(|module| {
+        let symbol = module.file().symbols().lookup(LOG).filter(|symbol| symbol.is_function())?;
+        Some((Home::Module(module), symbol.addr))
+    })
+}
+
+/// The kernel modules that the kernel can load.
+fn modules(target: &Target) -> impl Iterator<Item = &Arc<KernelModule>> {
+    let width = target.image().plan().width;
+    target.kernel_modules().iter().filter(move |module| module.file().width() == width)
+}
+
+/// The names of the channels of handles, which the image and the files of modules contain, sorted. There are none without the
+/// function.
+fn names(target: &Target) -> Vec<String> {
+    let mut names = Vec::new();
+    if find_log(target).is_none() {
+        return names;
+    }
+    let plan = target.image().plan();
+    plan.segments.iter().for_each(|segment| add_names(plan.segment_bytes(segment), &mut names));
+    modules(target).for_each(|module| add_names(module.file().bytes(), &mut names));
     names.sort_unstable();
     names.dedup();
     names
 }
 
-/// The name at the beginning of these bytes: visible characters, and zeros up to its end.
+fn add_names(bytes: &[u8], names: &mut Vec<String>) {
+    let marked = bytes.windows(MARKER.len()).enumerate().filter(|(_, window)| *window == MARKER);
+    names.extend(marked.filter_map(|(at, _)| name(bytes.get(at + MARKER.len()..)?)));
+}
+
+/// The name at the beginning of these bytes, if they are of the mark of a handle: visible characters, and zeros up to its end.
 fn name(bytes: &[u8]) -> Option<String> {
-    let field = bytes.get(..NAME)?;
+    let (field, [VERSION, 4 | 8, HANDLE, ..]) = bytes.split_at_checked(NAME)? else { return None };
     let len = field.iter().position(|byte| *byte == 0).filter(|len| *len > 0)?;
     let (name, rest) = field.split_at(len);
     let valid = name.iter().all(u8::is_ascii_graphic) && rest.iter().all(|byte| *byte == 0);
     valid.then(|| String::from_utf8_lossy(name).into_owned())
 }
 
-/// The probe of a channel; `None` if the kernel's image does not contain the function.
-fn probe(target: &Target, channel: &str) -> Option<Probe> {
-    let function = target.symbols().lookup(LOG).filter(|symbol| symbol.is_function())?;
-    let plan = target.image().plan();
-    let place = Place::Kernel { linear: function.addr, paddr: plan.vaddr_to_paddr(function.addr)? };
-    let opcode = plan.bytes_at(function.addr, 1)?.first().copied()?;
+/// The probe of a channel.
+fn probe(target: &Target, log: &Log, channel: &str) -> Probe {
     let abi = target.options().abi.unwrap_or_else(|| Abi::of(target));
     let types = ["int", "const void *", "size_t"].into_iter().zip(["prio", "data", "length"]);
     let types: Vec<ArgumentType> = types.map(|(native, name)| ArgumentType::named(native, name)).collect();
+    let max = target.image().plan().width.max_addr();
     let site = Site {
         rule: "function of all writes",
-        when: Some(Arc::new(IsWritten { abi, max: plan.width.max_addr(), channel: channel.to_owned() })),
+        when: Some(Arc::new(IsWritten { abi, max, channel: channel.to_owned() })),
         arguments: Arc::new(OfRecord(abi)),
         shown: types.iter().map(ToString::to_string).collect(),
         at_call: true,
-        ..Site::new(place, opcode)
+        ..Site::new(log.place.clone(), log.opcode)
     };
     let name = ProbeName {
         provider: PROVIDER.into(),
@@ -82,7 +136,7 @@ fn probe(target: &Target, channel: &str) -> Option<Probe> {
         name: EVENT.into(),
     };
     let logged = types.len() as u8;
-    Some(Probe { id: 0, name: Arc::new(name), sites: vec![site], logged, processes: None, types })
+    Probe { id: 0, name: Arc::new(name), sites: vec![site], logged, processes: None, types }
 }
 
 /// Priority, data and length: the arguments of the function without the channel.
@@ -146,9 +200,10 @@ impl Provider for Dti {
         wanted: &Description,
         found: &mut Vec<Probe>,
     ) -> Result<(), ProviderError> {
-        if target.symbols().lookup(LOG).is_none() || !wanted.function(LOG) || !wanted.name(EVENT) {
+        if !wanted.function(LOG) || !wanted.name(EVENT) {
             return Ok(());
         }
+        let Some(log) = Log::of(target) else { return Ok(()) };
         let mut channels: Vec<String> =
             names(target).into_iter().filter(|channel| wanted.module(channel)).collect();
         let [provider, own, ..] = wanted.written();
@@ -156,12 +211,12 @@ impl Provider for Dti {
         if provider == PROVIDER && is_literal && channels.is_empty() {
             channels.push(own.clone());
         }
-        found.extend(channels.iter().filter_map(|channel| probe(target, channel)));
+        found.extend(channels.iter().map(|channel| probe(target, &log, channel)));
         Ok(())
     }
 
     fn near(&self, target: &Target, _: &Description) -> Vec<String> {
-        let known = target.symbols().lookup(LOG).map(|_| names(target)).unwrap_or_default();
-        known.iter().map(|channel| format!("{PROVIDER}:{channel}:{LOG}:{EVENT}")).collect()
+        let names = names(target);
+        names.iter().map(|channel| format!("{PROVIDER}:{channel}:{LOG}:{EVENT}")).collect()
     }
 }

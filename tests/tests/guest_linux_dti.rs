@@ -86,7 +86,9 @@ fn drivers_trace_and_the_records_survive(flavour: &str) {
         // The first write of the loop is one by D, too.
         "-w",
         "-n",
-        "fbt::misc_open:entry { @[dti(\"sample\", 4, \"written by D\")] = count(); dti(\"none\", 4, \"\"); }",
+        "fbt::misc_open:entry { @[dti(\"sample\", 4, \"written by D\")] = count(); dti(\"none\", 4, \"\"); } \
+         dti:sample::event / arg2 == 512 / { @long[arg0] = count(); } dti:::event { @all[probemod] = count(); } \
+         END { printa(\"512 bytes at %d: %@d\\n\", @long); printa(\"%s: %@d\\n\", @all); }",
     ]);
     assert_eq!(crashed.code, 4, "{}", crashed.err);
     let console = String::from_utf8_lossy(&std::fs::read(here.join("console")).unwrap()).into_owned();
@@ -115,14 +117,79 @@ fn drivers_trace_and_the_records_survive(flavour: &str) {
     let sample = list.lines().find(|line| line.starts_with("sample")).unwrap_or_default();
     assert!(sample.contains("channel  -1 off") && sample.contains("8 x 2048"), "{list}");
     assert!(crashed.err.contains("records not written to none: there is no such channel"), "{}", crashed.err);
-    assert!(crashed.out.lines().any(|line| line.trim_start().starts_with("0 ")), "{}", crashed.out);
+    let out = &crashed.out;
+    assert!(out.lines().any(|line| line.trim_start().starts_with("0 ")), "{out}");
+    // Each write of the loop has a text and the data; ticks of the timer come in between.
+    assert!(out.contains("512 bytes at 7: "), "{out}");
+    let count = |name: &str| -> Option<u64> {
+        out.lines().find_map(|line| line.strip_prefix(&format!("{name}: "))?.parse().ok())
+    };
+    assert!(count("sample").is_some_and(|count| count > 400) && count("open").is_some(), "{out}");
 }
 
-/// The boot of 686 takes three times as long: TRAPLINE_DTI_686=1 adds it.
+/// The bytes that a handler has logged, by the line of its record in JSON.
+fn logged(line: &str) -> Option<Vec<u8>> {
+    let hex = line.split("\"data\":\"").nth(1)?.split('"').next()?;
+    (0..hex.len() / 2).map(|n| u8::from_str_radix(hex.get(2 * n..2 * n + 2)?, 16).ok()).collect()
+}
+
+/// The provider: its probes are counted, filtered and shown, and the run ends at a pattern. The guest does not notice.
+fn probes_fire_for_records(flavour: &str) {
+    let folder = folder(&[]);
+    let here = folder.path();
+    let (kernel, initrd) = (file(&format!("linux-{flavour}")), file(&format!("dti-{flavour}.cpio.gz")));
+    let guest = [kernel.as_str(), "--initrd", &initrd];
+    let run = |more: &[&str]| -> Ran {
+        let how = ["--console", "none", "-q", "-f", "json", "--digest"];
+        trapline(here, &[&["run"], &guest[..], &how, more].concat())
+    };
+    let list = trapline(here, &[&["list"], &guest[..], &["dti:::", "-v"]].concat());
+    for name in ["sample", "open"] {
+        let line = list.out.lines().find(|line| line.contains(&format!(" {name} "))).unwrap_or_default();
+        assert!(line.contains(" dti ") && line.ends_with("dti_log event"), "{}{}", list.out, list.err);
+    }
+    // The run ends at "y step 3", the end of the text of the third early step. It is not in the channel then.
+    let rpn = "dti:sample::event { push arg, 0; log 1; push arg, 2; log 1; push arg, 1; push 12; add; push mem, u64; \
+               push 0x3320706574732079; sub; jnz out; push 1; callk; out: exit }";
+    let ended = run(&["--limit-insns", "40G", "--rpn", rpn, "--save", "saved"]);
+    let logged: Vec<Vec<u8>> = ended.out.lines().filter_map(|line| logged(line)).collect();
+    // Priority and length.
+    assert_eq!(logged.len(), 4, "{}{}", ended.out, ended.err);
+    let word = logged[0].len() / 2;
+    let numbers = |data: &[u8]| [data[0], data[word]];
+    let numbers: Vec<[u8; 2]> = logged.iter().map(|data| numbers(data)).collect();
+    assert_eq!(numbers, [[5, 13], [6, 20], [6, 20], [6, 20]]);
+    let shown = trapline(here, &[&["dti", "show"], &guest[..], &["--restore", "saved", "-q"]].concat());
+    let texts: Vec<&str> =
+        shown.out.lines().filter_map(|line| Some(line.split_once("  ")?.1.trim_start())).collect();
+    assert!(texts.len() == 3 && texts[2].ends_with("early step 2"), "{}{}", shown.out, shown.err);
+    if !more().is_empty() {
+        // Without the probe, the guest has the same state there.
+        let end = ended.out.lines().last().unwrap_or_default();
+        let number = |name: &str| Some(end.split(&format!("\"{name}\":")).nth(1)?.split([',', '}']).next()?);
+        let (insns, digest) = (number("insns").unwrap(), number("digest").unwrap());
+        let plain = run(&["--limit-insns", insns]);
+        assert!(digest.len() == 34 && plain.out.contains(digest), "{insns} {digest}: {}", plain.out);
+    }
+}
+
+/// The kernels of which the boot takes several times as long: TRAPLINE_DTI_ALL=1 adds them.
+fn more() -> &'static [&'static str] {
+    if std::env::var_os("TRAPLINE_DTI_ALL").is_some() { &["686", "amd64"] } else { &[] }
+}
+
 #[test]
 fn guest_linux_drivers_trace_and_the_records_survive_a_panic() {
     drivers_trace_and_the_records_survive("cloud-amd64");
-    if std::env::var_os("TRAPLINE_DTI_686").is_some() {
-        drivers_trace_and_the_records_survive("686");
+    for flavour in more() {
+        drivers_trace_and_the_records_survive(flavour);
+    }
+}
+
+#[test]
+fn guest_linux_probes_fire_for_the_records_of_drivers() {
+    probes_fire_for_records("cloud-amd64");
+    for flavour in more() {
+        probes_fire_for_records(flavour);
     }
 }
