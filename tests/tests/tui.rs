@@ -118,6 +118,30 @@ fn a_probe_that_is_added_to_a_recording_shows_the_hits_of_a_live_run() {
 }
 
 #[test]
+fn channels_of_a_recording_are_those_at_its_position() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.tlr");
+    let name = file.to_str().unwrap();
+    let recorded = crate::cli::trapline(
+        &root(),
+        &["record", "embedded:dti", "--mem", "16M", "--console", "none", "-o", name],
+    );
+    assert_eq!(recorded.code, 0, "{}", recorded.err);
+    trapline_tests::turns::take().unwrap();
+    let mut terminal = tui(&[name]);
+    terminal.shows("the run is listed to its end");
+    terminal.press("dz");
+    for at in ["2757K", "end", "3M"] {
+        let shown = crate::cli::trapline(&root(), &["dti", "show", name, "--at", at, "-q"]).out;
+        let last = shown.lines().rfind(|line| !line.starts_with("  +")).unwrap();
+        terminal.press(&format!("g{at}\r"));
+        terminal.shows(last);
+    }
+    terminal.press("q");
+    assert_eq!(terminal.end().0, Some(0));
+}
+
+#[test]
 fn sigterm_restores_the_terminal() {
     trapline_tests::turns::take().unwrap();
     let mut terminal = tui(TOUR);

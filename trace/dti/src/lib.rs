@@ -20,6 +20,7 @@ mod layout;
 mod relay;
 mod relay_ring;
 mod ring;
+mod table;
 mod view;
 mod write;
 
@@ -29,5 +30,6 @@ pub use cursor::{Cursor, Fresh};
 pub use damage::Damage;
 pub use find::{Damaged, Found, Handle, channel_at, find};
 pub use layout::{LEVEL_MAX, LEVEL_OFF, NAME_MAX, level_name};
-pub use view::{View, is_text, json, show};
+pub use table::table;
+pub use view::{View, is_text, json, lines, show};
 pub use write::{Refusal, Stores, Write};

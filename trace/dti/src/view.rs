@@ -31,6 +31,18 @@ pub fn show(data: &[u8], view: View) -> String {
     }
 }
 
+/// A record as lines of text: its time, its CPU, the channel in so many characters, and the data as text. Bytes are on lines of
+/// their own.
+#[must_use]
+pub fn lines(channel: &str, width: usize, record: &Record<'_>, text: &str, are_bytes: bool) -> Vec<String> {
+    let head = format!("{:>14} {} {channel:width$}", record.time, record.cpu);
+    if !are_bytes {
+        return vec![format!("{head}  {text}").trim_end().to_owned()];
+    }
+    let data = text.lines().map(|line| format!("  {line}"));
+    std::iter::once(head.trim_end().to_owned()).chain(data).collect()
+}
+
 /// A record as a JSON object: its data in hexadecimal digits, and as text if they are text.
 #[must_use]
 pub fn json(channel: &str, record: &Record<'_>) -> Value {

@@ -111,6 +111,7 @@ actions! {
     ShowVariables "variables" ["9"] Anywhere "show Variables"
     ShowProcesses "processes" ["0"] Anywhere "show Processes"
     ShowTimeline "timeline" ["="] Anywhere "show Timeline"
+    ShowChannels "channels" ["d"] Anywhere "show Channels"
     Zoom "zoom" ["z"] Anywhere "give all the room to the focused pane, or take it back"
     Layout "layout" ["L"] Anywhere "take the next layout: by size, small, medium, large"
     TimeIn "time-in" ["+"] Anywhere "show a shorter part of the run in the timeline"

@@ -28,6 +28,8 @@ pub enum Request {
     Find(Vec<u8>, u64),
     /// Show the code at an address; none for the position.
     Code(Option<u64>),
+    /// Scenes are to have the channels of drivers, or no longer.
+    Channels(bool),
     /// The run has ended here.
     Ended(Moment, Ending),
     /// To change the run.

@@ -54,12 +54,29 @@ pub struct Scene {
     pub saved_at: Vec<u64>,
     /// Those of its inputs.
     pub inputs_at: Vec<u64>,
+    /// The channels of drivers, if they are wanted.
+    pub channels: Option<Channels>,
     /// The end of the guest's console output.
     pub console: Vec<u8>,
     /// Bytes of a word.
     pub word: usize,
     /// The operation of the handler, if it is within a hit.
     pub handler: Option<Handler>,
+}
+
+/// The channels that drivers trace to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Channels {
+    /// A line for each, below a head; empty if there are none.
+    pub table: Vec<String>,
+    /// What cannot be read of them, one sentence each.
+    pub unread: Vec<String>,
+    /// The lines of the last records, by time.
+    pub lines: Vec<String>,
+    /// The number of all records.
+    pub records: usize,
+    /// The number of those that are not among the lines, because they are older.
+    pub older: usize,
 }
 
 /// A handler at one of its operations.

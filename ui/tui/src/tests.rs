@@ -1,5 +1,6 @@
 //! The whole user interface on the embedded guest, without a terminal: keys go in, screens come out.
 
+mod channels;
 mod d;
 mod memory;
 mod millions;
@@ -83,14 +84,17 @@ impl Again for SameRun {
 
 /// The run at its beginning.
 fn opening(again: impl FnOnce(Guest) -> Arc<dyn Again>) -> Opening {
-    let guest = guest();
+    opening_of(guest(), "embedded:ia32", again)
+}
+
+/// The same of another guest.
+fn opening_of(guest: Guest, title: &str, again: impl FnOnce(Guest) -> Arc<dyn Again>) -> Opening {
     let timeline = Timeline::new(session(&guest), 256 << 20).unwrap();
     let session = session(&guest);
     let course = Course::Live { condition: Condition::end(), limits: Limits::insns(LIMIT) };
     let target = guest.target().clone();
-    let title = "embedded:ia32".to_owned();
     Opening {
-        title,
+        title: title.to_owned(),
         target,
         session,
         course,
@@ -164,7 +168,9 @@ impl Bench {
     /// Waits until no move is in progress and all hits are listed.
     fn settle(&mut self) {
         let from = Instant::now();
-        while self.app.travel.busy.is_some() || !self.app.run.is_listed() {
+        let searches =
+            |app: &App| app.with_channels && app.scene.as_ref().is_some_and(|scene| scene.channels.is_none());
+        while self.app.travel.busy.is_some() || !self.app.run.is_listed() || searches(&self.app) {
             self.take(Duration::from_millis(100));
             assert!(from.elapsed() < Duration::from_secs(300), "busy {:?}", self.app.travel.busy);
         }

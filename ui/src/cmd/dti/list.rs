@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use serde_json::{Value, json};
-use trapline_dti::{Channel, Contents, Found, Origin, level_name};
+use trapline_dti::{Channel, Contents, Found, table};
 
 use super::printer;
 use super::source::Source;
@@ -11,8 +11,6 @@ use crate::cli::{DtiListArgs, Format};
 use crate::ctrl_c;
 use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
-
-const COLUMNS: [&str; 8] = ["name", "state", "level", "cpus", "sub-buffers", "records", "unread", "refused"];
 
 /// Runs the command.
 ///
@@ -28,62 +26,12 @@ pub fn run(args: &DtiListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit,
         found.channels.iter().map(|channel| (channel, channel.read(source.memory()))).collect();
     let written = match args.source.form.format {
         Format::Json => objects(&found, &read).iter().try_for_each(|object| writeln!(out, "{object}")),
-        Format::Text => lines(&found, &read).iter().try_for_each(|line| writeln!(out, "{line}")),
+        Format::Text => table(&found, &read).iter().try_for_each(|line| writeln!(out, "{line}")),
     };
     written.map_err(Failure::Output)?;
     printer::warn(&found, talk);
     read.iter().for_each(|(channel, contents)| printer::warn_of(channel, contents, talk));
     Ok(source.exit())
-}
-
-fn state(channel: &Channel) -> &'static str {
-    match channel.origin() {
-        Origin::Channel => "channel",
-        Origin::Early => "early",
-    }
-}
-
-/// A level with its name.
-fn level(level: i32) -> String {
-    level_name(level).map_or_else(|| level.to_string(), |name| format!("{level} {name}"))
-}
-
-/// Records that could not be written.
-fn refused(contents: &Contents) -> u64 {
-    contents.cpus.iter().map(|cpu| u64::from(cpu.too_long) + u64::from(cpu.nested)).sum()
-}
-
-fn lines(found: &Found, read: &[(&Channel, Contents)]) -> Vec<String> {
-    let mut rows = vec![COLUMNS.map(str::to_owned)];
-    rows.extend(read.iter().map(|(channel, contents)| {
-        let (subbufs, size) = channel.subbufs();
-        [
-            channel.name().to_owned(),
-            state(channel).to_owned(),
-            level(channel.level()),
-            channel.cpus().to_string(),
-            format!("{subbufs} x {size}"),
-            contents.records().count().to_string(),
-            contents.records().filter(|record| record.unread).count().to_string(),
-            refused(contents).to_string(),
-        ]
-    }));
-    rows.extend(found.unbound.iter().map(|handle| {
-        let none = || "-".to_owned();
-        let level = level(handle.level);
-        [handle.name.clone(), "unbound".to_owned(), level, none(), none(), none(), none(), none()]
-    }));
-    if rows.len() == 1 {
-        return Vec::new();
-    }
-    let widths: Vec<usize> = (0..COLUMNS.len())
-        .map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0))
-        .collect();
-    let line = |row: &[String; COLUMNS.len()]| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
 }
 
 /// A JSON object for each channel, each unbound handle and each damaged mark.
@@ -101,7 +49,7 @@ pub fn objects(found: &Found, read: &[(&Channel, Contents)]) -> Vec<Value> {
         });
         json!({
             "name": channel.name(),
-            "state": state(channel),
+            "state": channel.origin().state(),
             "level": channel.level(),
             "vaddr": channel.vaddr(),
             "paddr": channel.paddr(),

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use trapline_dti::{Channel, Contents, Found, Record, View, is_text, json, show};
+use trapline_dti::{Channel, Contents, Found, Record, View, is_text, json, lines, show};
 use trapline_session::counted;
 use trapline_trace::Formatter;
 
@@ -132,9 +132,7 @@ impl<'a> Printer<'a> {
                 templates.get(channel.name()).map_or_else(|| show(record.data, View::Auto), by_template)
             }
         };
-        let head = format!("{:>14} {} {:width$}", record.time, record.cpu, channel.name());
-        // Bytes are lines of their own.
-        let is_bytes = match self.shape {
+        let are_bytes = match self.shape {
             Shape::Text(View::Auto) => !is_text(record.data),
             Shape::Templates(ref templates) if !templates.contains_key(channel.name()) => {
                 !is_text(record.data)
@@ -142,11 +140,8 @@ impl<'a> Printer<'a> {
             Shape::Text(view) => view == View::Hex,
             _ => text.contains('\n'),
         };
-        if is_bytes {
-            writeln!(out, "{}", head.trim_end())?;
-            return text.lines().try_for_each(|line| writeln!(out, "  {line}"));
-        }
-        writeln!(out, "{}", format!("{head}  {text}").trim_end())
+        let lines = lines(channel.name(), width, record, &text, are_bytes);
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 }
 

@@ -27,10 +27,12 @@ pub enum Pane {
     Processes,
     /// Saved states, inputs, and hits by probe along the run.
     Timeline,
+    /// Channels that drivers trace to, and their records.
+    Channels,
 }
 
 /// All panes, in the order of their numbers.
-pub const PANES: [Pane; 11] = [
+pub const PANES: [Pane; 12] = [
     Pane::Hits,
     Pane::Code,
     Pane::Registers,
@@ -42,6 +44,7 @@ pub const PANES: [Pane; 11] = [
     Pane::Variables,
     Pane::Processes,
     Pane::Timeline,
+    Pane::Channels,
 ];
 
 impl Pane {
@@ -59,6 +62,7 @@ impl Pane {
             Self::Variables => "Variables",
             Self::Processes => "Processes",
             Self::Timeline => "Timeline",
+            Self::Channels => "Channels",
         }
     }
 
@@ -76,7 +80,13 @@ impl Pane {
             Self::Variables => '9',
             Self::Processes => '0',
             Self::Timeline => '=',
+            Self::Channels => 'd',
         }
+    }
+
+    /// Whether its end is what is new: it is scrolled back from there.
+    pub const fn begins_at_its_end(self) -> bool {
+        matches!(self, Self::Console | Self::Channels)
     }
 }
 
@@ -160,7 +170,8 @@ pub fn places(size: Rect, arrangement: Arrangement, recent: &[Pane], zoomed: boo
 
 fn groups(area: Rect, arrangement: Arrangement) -> Vec<(&'static [Pane], Rect)> {
     use Pane::{
-        Code, Console, Handler, Hits, Memory, Probes, Processes, Registers, Stack, Timeline, Variables,
+        Channels, Code, Console, Handler, Hits, Memory, Probes, Processes, Registers, Stack, Timeline,
+        Variables,
     };
     let percent = |parts: &[u16]| parts.iter().map(|part| Constraint::Percentage(*part)).collect::<Vec<_>>();
     let rows = |area: Rect, parts: &[u16]| Split::vertical(percent(parts)).split(area).to_vec();
@@ -172,7 +183,7 @@ fn groups(area: Rect, arrangement: Arrangement) -> Vec<(&'static [Pane], Rect)> 
             (
                 [vec![top], below].concat(),
                 &[
-                    &[Hits, Console, Probes, Processes, Timeline],
+                    &[Hits, Console, Probes, Processes, Timeline, Channels],
                     &[Code, Handler, Memory],
                     &[Registers, Stack, Variables],
                 ],
@@ -186,7 +197,7 @@ fn groups(area: Rect, arrangement: Arrangement) -> Vec<(&'static [Pane], Rect)> 
             (
                 [vec![part(0)], middle, bottom].concat(),
                 &[
-                    &[Hits, Probes, Timeline],
+                    &[Hits, Probes, Timeline, Channels],
                     &[Code, Handler],
                     &[Registers, Variables],
                     &[Console, Memory],
@@ -209,7 +220,7 @@ fn groups(area: Rect, arrangement: Arrangement) -> Vec<(&'static [Pane], Rect)> 
                     &[Stack, Variables],
                     &[Memory],
                     &[Handler],
-                    &[Console],
+                    &[Console, Channels],
                 ],
             )
         }

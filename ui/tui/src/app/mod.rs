@@ -151,7 +151,8 @@ pub struct Selected {
     pub frame: usize,
     /// The probe point, of all programs.
     pub point: usize,
-    /// The first line of each other pane; of the console, how many lines it is scrolled back.
+    /// The first line of each other pane; of those that begin at their end, how many lines they are scrolled
+    /// back.
     pub first: BTreeMap<Pane, usize>,
 }
 
@@ -183,6 +184,8 @@ pub struct App {
     pub zoomed: bool,
     /// The layout.
     pub arrangement: Arrangement,
+    /// Whether scenes are to have the channels of drivers.
+    pub with_channels: bool,
     /// How far each pane on the screen can be scrolled.
     pub ends: BTreeMap<Pane, usize>,
     /// Size of the terminal.
@@ -248,6 +251,7 @@ impl App {
             recent: PANES.to_vec(),
             zoomed: false,
             arrangement: Arrangement::default(),
+            with_channels: false,
             ends: BTreeMap::new(),
             size: Rect::new(0, 0, 80, 24),
             look,

@@ -277,6 +277,7 @@ fn pane_of(action: Action) -> Option<Pane> {
         Action::ShowVariables => Pane::Variables,
         Action::ShowProcesses => Pane::Processes,
         Action::ShowTimeline => Pane::Timeline,
+        Action::ShowChannels => Pane::Channels,
         _ => return None,
     })
 }

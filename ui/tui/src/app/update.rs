@@ -19,6 +19,19 @@ const MOST_TYPED: usize = 1000;
 impl App {
     /// Handles an event.
     pub fn update(&mut self, input: Input) -> Vec<Effect> {
+        let mut effects = self.handle(input);
+        effects.extend(self.ask_for_channels());
+        effects
+    }
+
+    /// Channels are read only while they are on the screen, because all memory is searched for them.
+    fn ask_for_channels(&mut self) -> Option<Effect> {
+        let shown = self.places().panes.iter().any(|(pane, _)| *pane == Pane::Channels);
+        let changed = std::mem::replace(&mut self.with_channels, shown) != shown;
+        changed.then_some(Effect::Ask(Request::Channels(shown)))
+    }
+
+    fn handle(&mut self, input: Input) -> Vec<Effect> {
         match input {
             Input::Terminal(event, _) => self.terminal(event),
             Input::Gone => vec![Effect::Quit],
@@ -265,7 +278,7 @@ impl App {
             Pane::Stack => self.selected.frame = moved(self.selected.frame, action, page, scene.frames.len()),
             Pane::Memory => return self.scroll_memory(action, page),
             other => {
-                let action = if other == Pane::Console { opposite(action) } else { action };
+                let action = if other.begins_at_its_end() { opposite(action) } else { action };
                 let end = self.ends.get(&other).copied().unwrap_or(MOST_LINES);
                 let first = self.selected.first.entry(other).or_default();
                 *first = moved((*first).min(end), action, page, end + 1);

@@ -51,7 +51,7 @@ pub fn handler(app: &App, width: usize) -> Vec<Line<'static>> {
 }
 
 /// A line of text in as many lines of this width as it takes.
-fn broken(line: &str, width: usize) -> Vec<Line<'static>> {
+pub fn broken(line: &str, width: usize) -> Vec<Line<'static>> {
     let characters: Vec<char> = line.chars().collect();
     let pieces = characters.chunks(width.max(1)).chain(line.is_empty().then_some([].as_slice()));
     pieces.map(|piece| Line::from(piece.iter().collect::<String>())).collect()

@@ -1,5 +1,6 @@
 //! Draws the state, and changes nothing. Each pane is lines of text; the same lines are exported and copied.
 
+mod channels;
 mod code;
 mod d;
 mod handler;
@@ -112,6 +113,7 @@ fn note(app: &App, pane: Pane) -> String {
         ),
         Pane::Handler => scene.handler.as_ref().map(handler::note).unwrap_or_default(),
         Pane::Memory => memory::note(app),
+        Pane::Channels => channels::note(scene),
         _ => String::new(),
     }
 }
@@ -119,8 +121,9 @@ fn note(app: &App, pane: Pane) -> String {
 /// The lines of a pane of this size.
 pub fn text(app: &App, pane: Pane, width: usize, height: usize) -> Lines {
     let scrolled = |lines: Vec<Line<'static>>| {
-        let first =
-            app.selected.first.get(&pane).copied().unwrap_or(0).min(lines.len().saturating_sub(height));
+        let end = lines.len().saturating_sub(height);
+        let by = app.selected.first.get(&pane).copied().unwrap_or(0);
+        let first = if pane.begins_at_its_end() { end.saturating_sub(by) } else { by.min(end) };
         Lines { lines, first }
     };
     match pane {
@@ -140,13 +143,8 @@ pub fn text(app: &App, pane: Pane, width: usize, height: usize) -> Lines {
             Some(inside) => handler::lines(app, inside, width, height),
             None => scrolled(lists::handler(app, width)),
         },
-        Pane::Console => {
-            // Its end is what is new: it is scrolled back from there.
-            let lines = lists::console(app, width);
-            let back = app.selected.first.get(&pane).copied().unwrap_or(0);
-            let first = lines.len().saturating_sub(height).saturating_sub(back);
-            Lines { lines, first }
-        }
+        Pane::Console => scrolled(lists::console(app, width)),
+        Pane::Channels => scrolled(channels::lines(app, width)),
         Pane::Probes => lists::probes(app, height).into(),
         Pane::Variables => scrolled(lists::variables(app, width)),
         Pane::Processes => scrolled(lists::processes(app)),

@@ -8,6 +8,7 @@ use trapline_interposer::Way;
 use trapline_providers::{Disassembly, disassemble};
 use trapline_session::{Command, GuestTypes, How, Operation, Reply, Row, Session, Timeline, Wanted};
 
+use super::channels;
 use super::source::Sources;
 use super::typed;
 use crate::scene::{Handler, Instruction, Register, Scene, Source, TypedPlace};
@@ -61,6 +62,8 @@ pub struct Looker {
     /// The shown memory, after what was shown before; the stack pointer at first.
     memory: Vec<Shown>,
     types: Option<GuestTypes>,
+    /// Whether scenes have the channels of drivers.
+    pub channels: bool,
     /// The address of the shown function; none for that of the current instruction.
     pub code_at: Option<u64>,
     functions: BTreeMap<u64, Option<Arc<Function>>>,
@@ -150,6 +153,7 @@ impl Looker {
         scene.memory = vec![0; MEMORY];
         let read = timeline.peek(scene.memory_at, &mut scene.memory);
         scene.memory.truncate(read);
+        scene.channels = self.channels.then(|| channels::read(session));
         let console = session.console();
         scene.console = console.get(console.len().saturating_sub(CONSOLE)..).unwrap_or_default().to_vec();
         scene.d = session.d_states(VARIABLES);

@@ -1,5 +1,6 @@
 //! The two threads: one executes the run and lists its hits, the other one moves within it and reads scenes.
 
+mod channels;
 mod find;
 mod index;
 mod look;

@@ -58,6 +58,15 @@ pub fn run(
                 looker.code_at = at;
                 told.send(Input::Shown(Box::new(looker.look(&mut timeline)), None))
             }
+            Request::Channels(wanted) => {
+                looker.channels = wanted;
+                // What is not wanted any more needs no scene.
+                if wanted {
+                    told.send(Input::Shown(Box::new(looker.look(&mut timeline)), None))
+                } else {
+                    Ok(())
+                }
+            }
             Request::Ended(at, ending) => {
                 // Without the program that has stopped it, the run goes on.
                 if !matches!(ending, Ending::HandlerStopped(_)) {
