@@ -276,20 +276,57 @@ fn handlers_write_to_channels_and_say_what_was_refused() {
             refused.err
         );
     }
-    let rpn = "fbt::vortex_open:entry { push r, rsp; push 8; push 4; push 0x6c656e72656b; push 1; push 7; callk; log 1; exit }";
+}
+
+/// The field of a JSON object, as it is written there.
+fn field<'l>(line: &'l str, name: &str) -> &'l str {
+    let (_, rest) = line.split_once(&format!("\"{name}\":")).unwrap_or(("", line));
+    rest.trim_start_matches('"').split(['"', ',', '}']).next().unwrap_or_default()
+}
+
+#[test]
+fn a_handler_in_rpn_writes_a_record_that_only_such_a_program_leaves_in_the_guest() {
     let folder = folder(&[]);
-    let args = ["run", "embedded:dti", "--rpn", rpn, "--console", "none", "--save", "saved", "-f", "json"];
-    let written = ran(folder.path(), &args, 0).out;
-    assert!(
-        written.contains("\"observe_only\":false") && written.contains("\"data\":\"0000000000000000\""),
-        "{written}"
-    );
+    let here = folder.path();
+    let run = |handler: &str, more: &[&str]| {
+        let rpn = format!("fbt::vortex_open:entry {{ {handler} }}");
+        let args = ["run", "embedded:dti", "--rpn", &rpn, "--console", "none", "--digest", "-f", "json"];
+        ran(here, &[&args, more].concat(), 0)
+    };
+    // The result, and the same 8 bytes of the stack: in the handler's own record, and in that of the channel.
+    const LOG: &str = "push 8; push r, rsp; log mrf";
+    let write = "push r, rsp; push 8; push 4; push 0x6c656e72656b; push 1; push 7; callk; log 1; exit";
+    let written = run(&format!("{LOG}; {write}"), &["--save", "saved"]);
+    let observed = run(&format!("{LOG}; exit"), &[]);
+    let plain = ran(here, &["run", "embedded:dti", "--console", "none", "--digest", "-f", "json"], 0);
+    let records: Vec<&str> = written.out.lines().filter(|line| line.contains("\"data\":")).collect();
+    assert!(!records.is_empty(), "{}", written.out);
     let restored = ["dti", "show", "embedded:dti", "kernel", "--restore", "saved", "-f", "json"];
-    let records = ran(folder.path(), &restored, 0).out;
-    assert!(
-        records.lines().any(|line| line.contains("\"data\":\"") && !line.contains("\"text\"")),
-        "{records}"
-    );
+    let shown = ran(here, &restored, 0).out;
+    let own = ran(here, &["dti", "show", "embedded:dti", "kernel", "-f", "json"], 0).out;
+    let added: Vec<&str> = shown.lines().filter(|line| !line.contains("\"text\"")).collect();
+    assert_eq!(added.len(), records.len(), "{shown}");
+    for (record, added) in records.iter().zip(&added) {
+        let (stack, result) = field(record, "data").split_at(field(record, "data").len() - 16);
+        assert_eq!(
+            (result, field(added, "data")),
+            ("0000000000000000", &stack[stack.len() - 16..]),
+            "{record}"
+        );
+    }
+    // The guest's own records are as they are without it, but for their times.
+    let texts = |out: &str| -> Vec<String> {
+        out.lines()
+            .filter(|line| line.contains("\"text\""))
+            .map(|line| field(line, "text").to_owned())
+            .collect()
+    };
+    assert_eq!(texts(&shown), texts(&own));
+    let digest = |ran: &Ran| field(ran.out.lines().last().unwrap_or_default(), "digest").to_owned();
+    assert!(digest(&plain).len() == 32 && digest(&observed) == digest(&plain), "{}", plain.out);
+    assert_ne!(digest(&written), digest(&plain));
+    assert!(written.out.contains("\"observe_only\":false"), "{}", written.out);
+    assert!(observed.out.contains("\"observe_only\":true"), "{}", observed.out);
 }
 
 #[test]
