@@ -152,7 +152,7 @@ fn probes_fire_for_records(flavour: &str) {
     let rpn = "dti:sample::event { push arg, 0; log 1; push arg, 2; log 1; push arg, 1; push 12; add; push mem, u64; \
                push 0x3320706574732079; sub; jnz out; push 1; callk; out: exit }";
     let ended = run(&["--limit-insns", "40G", "--rpn", rpn, "--save", "saved"]);
-    let logged: Vec<Vec<u8>> = ended.out.lines().filter_map(|line| logged(line)).collect();
+    let logged: Vec<Vec<u8>> = ended.out.lines().filter_map(logged).collect();
     // Priority and length.
     assert_eq!(logged.len(), 4, "{}{}", ended.out, ended.err);
     let word = logged[0].len() / 2;
@@ -166,7 +166,7 @@ fn probes_fire_for_records(flavour: &str) {
     if !more().is_empty() {
         // Without the probe, the guest has the same state there.
         let end = ended.out.lines().last().unwrap_or_default();
-        let number = |name: &str| Some(end.split(&format!("\"{name}\":")).nth(1)?.split([',', '}']).next()?);
+        let number = |name: &str| end.split(&format!("\"{name}\":")).nth(1)?.split([',', '}']).next();
         let (insns, digest) = (number("insns").unwrap(), number("digest").unwrap());
         let plain = run(&["--limit-insns", insns]);
         assert!(digest.len() == 34 && plain.out.contains(digest), "{insns} {digest}: {}", plain.out);
