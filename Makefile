@@ -6,7 +6,7 @@ CARGO ?= cargo
 
 # Tests of this path need a guest that `make guests` fetches: the function's name begins with guest_.
 SLOW := ::guest_
-# What is tested: all packages, and the search of the fuzzer (docs/fuzzing.md), which `make build` leaves out.
+# What is checked and tested: all packages, and the search of the fuzzer (docs/fuzzing.md), which `make build` leaves out.
 ALL := --workspace --features trapline-fuzz/libafl
 
 .PHONY: all bootstrap guests build fuzzer demo test test-fast lint bench doc fuzz fuzz-smoke sanitize
@@ -49,8 +49,8 @@ test-fast: bootstrap
 # Format, lints, documentation, and the rules for dependencies (deny.toml), of which `make test` checks most by itself.
 lint: bootstrap
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --profile ci --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile ci --workspace --no-deps
+	$(CARGO) clippy --profile ci $(ALL) --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile ci $(ALL) --no-deps
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
 	    set -x; $(CARGO) deny --offline check licenses bans sources; \
 	fi

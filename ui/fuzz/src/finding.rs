@@ -28,6 +28,8 @@ pub struct Finding {
     pub state: State,
     /// The number of trials before it.
     pub trials: u64,
+    /// Operations that the last handler has executed when the objective falls.
+    pub executed: u64,
 }
 
 /// Where findings are written to.
@@ -59,6 +61,7 @@ impl Folder<'_> {
         let at = |number: usize| hits.list.get(number).map(|hit| (hit.icount, hit.name.clone()));
         let Some((first, name)) = at(finding.state.first) else { return Ok(path) };
         let last = runs.last().map_or(first, |(number, _)| at(*number).map_or(first, |(icount, _)| icount));
+        let hit = runs.last().and_then(|(number, _)| hits.list.get(*number)).map(|hit| hit.number);
         let builder = GuestBuilder::of_recording(self.recording, self.places)?;
         let own = self.recording.config();
         let embed = own.all_files().any(|(_, file)| self.recording.brings(file.hash).is_some());
@@ -66,8 +69,8 @@ impl Folder<'_> {
         (config.probing, config.checkpoint_insns) = (own.probing.clone(), own.checkpoint_insns);
         config.about = own.about.clone();
         let Fallen { objective, program, at, what } = &finding.fallen;
-        let about =
-            json!({ "objective": objective.name(), "program": program, "operation": at, "what": what });
+        let about = json!({ "objective": objective.name(), "program": program, "operation": at, "what": what, "hit": hit,
+            "executed": finding.executed });
         config.about.insert(ABOUT.to_owned(), about);
         let file = File::create(&path).map_err(failed)?;
         let recorder = Recorder::begin(Box::new(file), &config, &blobs).map_err(failed)?;
@@ -139,6 +142,14 @@ impl Told {
             runs: runs.clone(),
         })
     }
+}
+
+/// Where the objective of a finding falls: in its last hit, before the operation. `None` if the recording is none of a finding.
+#[must_use]
+pub fn position(recording: &Recording) -> Option<Position> {
+    let about = recording.config().about.get(ABOUT)?;
+    let number = |key: &str| about.get(key).and_then(serde_json::Value::as_u64);
+    Some(Position::InHit { hit: number("hit")?, operation: number("executed")? })
 }
 
 /// A difference in words, beside what the real hit has.

@@ -41,6 +41,8 @@ pub struct Hit {
     pub point: usize,
     /// The number of the handler's run there, from 1.
     pub run: u64,
+    /// The number among all hits of the run, from 1.
+    pub number: u64,
     /// The instruction count.
     pub icount: u64,
     /// The instruction pointer.
@@ -172,6 +174,7 @@ fn hit_here(timeline: &mut Timeline) -> Option<Hit> {
     let session = timeline.session_mut();
     let saved = session.snapshot();
     let (icount, ip) = (session.icount(), session.core().linear_ip());
+    let number = session.stats().hits + 1;
     let interposer = session.interposer()?;
     let (program, point, runs) = interposer.point_of(probe)?;
     let name = interposer.programs().iter().find(|one| one.id == program)?.name.to_owned();
@@ -184,6 +187,7 @@ fn hit_here(timeline: &mut Timeline) -> Option<Hit> {
         name,
         point,
         run: runs + 1,
+        number,
         icount,
         ip,
         handler,

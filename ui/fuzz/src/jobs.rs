@@ -116,7 +116,7 @@ impl Jobs {
     ///
     /// # Errors
     /// The broker fails.
-    pub fn next(&mut self) -> Result<Option<Event>, FuzzError> {
+    pub fn wait(&mut self) -> Result<Option<Event>, FuzzError> {
         if self.running == 0 {
             return Ok(None);
         }

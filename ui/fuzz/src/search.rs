@@ -106,7 +106,7 @@ impl<EM, S: HasExecutions, Z> Executor<EM, State, S, Z> for HandlerExecutor {
                 let made = trials.summary.trials;
                 for fallen in new {
                     known.push(fallen.clone());
-                    found.push(Finding { fallen, state: input.clone(), trials: made });
+                    found.push(Finding { fallen, state: input.clone(), trials: made, executed: 0 });
                 }
             }
             Err(error) => *failed = Some(error),
@@ -293,6 +293,7 @@ fn tell(
     }
     for mut finding in std::mem::take(&mut shared.found) {
         finding.state = minimised(&mut shared.trials, &finding.state, &finding.fallen)?;
+        finding.executed = shared.trials.executed(&finding.state, &finding.fallen)?;
         listener.found(&finding, &shared.trials)?;
         findings.push(finding);
     }

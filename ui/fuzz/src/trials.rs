@@ -122,6 +122,8 @@ struct Done {
     cut: Option<u32>,
     asserted: Option<u32>,
     refuted: Option<u32>,
+    steps: u32,
+    fell: u32,
     wrote_elsewhere: Option<u32>,
     dropped: bool,
     panicked: bool,
@@ -148,6 +150,8 @@ pub struct Trials {
     pub summary: Summary,
     /// What fell in the last trial.
     fallen: Vec<Fallen>,
+    /// Operations that the last handler had executed when something fell.
+    executed: u64,
 }
 
 impl Trials {
@@ -170,6 +174,7 @@ impl Trials {
             secret,
             summary: Summary::default(),
             fallen: Vec::new(),
+            executed: 0,
         }
     }
 
@@ -256,6 +261,15 @@ impl Trials {
         self.repeat(state, digest)?;
         self.summary = kept;
         Ok(std::mem::take(&mut self.fallen))
+    }
+
+    /// The operations that the last handler of a state has executed before an objective falls.
+    ///
+    /// # Errors
+    /// As [`Trials::run`].
+    pub fn executed(&mut self, state: &State, wanted: &Fallen) -> Result<u64, FuzzError> {
+        let falls = self.check(state)?.contains(wanted);
+        Ok(if falls { self.executed } else { 0 })
     }
 
     /// Runs a state again: in the same loop of the interpreter, and in the other one.
@@ -370,6 +384,8 @@ impl Trials {
             compared,
             at: 0,
             cut: None,
+            steps: 0,
+            fell: 0,
             asserted: None,
             refuted: None,
             may_write,
@@ -384,6 +400,7 @@ impl Trials {
         done.trial = ran.unwrap_or_default();
         (done.at, done.cut) = (watcher.at, watcher.cut);
         (done.asserted, done.refuted) = (watcher.asserted, watcher.refuted);
+        (done.steps, done.fell) = (watcher.steps, watcher.fell);
         done.wrote_elsewhere = watcher.wrote_elsewhere;
         done.dropped = self.variables.drops() != drops;
         let missed = seen.missed;
@@ -400,6 +417,9 @@ impl Trials {
         let (at, cut) = (own(done.at), done.cut.map(own));
         let wrote_elsewhere = done.wrote_elsewhere.map(own);
         let asserted = done.asserted.or(done.refuted.map(own));
+        // What does not fall at an operation falls at the end.
+        let fell = if done.fell > 0 { done.fell } else { done.steps };
+        self.executed = u64::from(fell.saturating_sub(1));
         if done.panicked {
             return self.fall(Objective::Panic, number, at, "");
         }

@@ -108,6 +108,10 @@ pub struct Watcher<'a> {
     pub compared: Option<&'a mut Vec<Compared>>,
     /// The operation that was told last, as the program counts.
     pub at: u32,
+    /// The operations so far, this one included.
+    pub steps: u32,
+    /// The operations when something fell: a cut, an assertion, an exception, a write elsewhere.
+    pub fell: u32,
     /// Whether a log operation had no room for all of its data.
     pub cut: Option<u32>,
     /// Where an assertion did not hold, as the handler counts.
@@ -142,6 +146,7 @@ impl Observer for Watcher<'_> {
         let edge = self.at.wrapping_mul(0x9e37_79b1) ^ at.wrapping_mul(0x85eb_ca6b) ^ self.program << 5;
         self.coverage.count((edge >> 7 ^ edge) as usize % EDGES);
         self.at = at;
+        self.steps = self.steps.saturating_add(1);
         if let Some(reached) = self.code.reached.get_mut(at as usize) {
             *reached = true;
         }
@@ -157,6 +162,7 @@ impl Observer for Watcher<'_> {
                         self.compare(number, second, 0);
                         if second == 0 {
                             self.refuted.get_or_insert(at);
+                            self.fell = self.steps;
                         }
                     }
                     _ => {}
@@ -167,9 +173,11 @@ impl Observer for Watcher<'_> {
 
     fn cut(&mut self) {
         self.cut.get_or_insert(self.at);
+        self.fell = self.steps;
     }
 
     fn threw(&mut self, thrown: Unhandled) {
+        self.fell = self.steps;
         let hash = (thrown.at.wrapping_mul(31) ^ exception::lowest(thrown.code)) as usize;
         self.coverage.count(EDGES + (hash >> 3 ^ hash) % EXCEPTIONS);
         let is_user = exception::lowest(thrown.code) == exception::USER_EX;
@@ -183,6 +191,7 @@ impl Observer for Watcher<'_> {
         let last = address.saturating_add((new.len() as u64).saturating_sub(1));
         if !ranges.iter().any(|(low, high)| *low <= address && last <= *high) {
             self.wrote_elsewhere.get_or_insert(self.at);
+            self.fell = self.steps;
         }
     }
 }

@@ -5,11 +5,12 @@
 mod common;
 
 use common::{CONTROL, PLANTED, recorded, trials};
-use trapline_fuzz::finding::{Finding, Folder, explained};
+use trapline_fuzz::finding::{Finding, Folder, explained, position};
 use trapline_fuzz::minimise::minimised;
 use trapline_fuzz::state::State;
 use trapline_session::{
-    Difference, GuestBuilder, Limits, Names, Observer, OwnPrograms, Places, RecordView, Recording, Way, Word,
+    Difference, GuestBuilder, Limits, Names, Observer, OwnPrograms, Places, Position, RecordView, Recording,
+    Way, Word,
 };
 
 /// Keeps how the handlers of records ended.
@@ -69,9 +70,12 @@ fn a_finding_is_minimised_explained_and_replayed() {
     let recording = Recording::read(&path).unwrap();
     let places = Places::of(&path);
     let to = Folder { recording: &recording, places: &places, folder: folder.path() };
-    let finding = Finding { fallen: fallen[0].clone(), state: least, trials: 1 };
+    let executed = trials.executed(&least, &fallen[0]).unwrap();
+    let finding = Finding { fallen: fallen[0].clone(), state: least, trials: 1, executed };
     let file = to.write(&finding, trials.hits()).unwrap();
     let found = Recording::read(&file).unwrap();
+    assert_eq!(position(&found), Some(Position::InHit { hit: 2, operation: 2 }));
+    assert_eq!(position(&recording), None);
     let lines = explained(&found, &Places::of(&file), "f").unwrap();
     assert!(lines[0].contains("pointer.rpn, run 2 at 0x"), "{lines:?}");
     assert!(lines[1].contains("at the real hit it holds"), "{lines:?}");

@@ -9,8 +9,8 @@ use trapline_d::Options;
 use trapline_rpn::ppdf::disassemble;
 use trapline_session::{
     Command, Condition, DEFAULT_MEMORY, DSource, DText, FileError, GuestBuilder, HISTORY_MEM, Limits,
-    OwnPrograms, Places, Probing, Recording, Session, SourceOptions, Timeline, Way, clause_option, file_name,
-    read_file, text_of,
+    OwnPrograms, Places, Position, Probing, Recording, Session, SourceOptions, Timeline, Way, clause_option,
+    file_name, read_file, text_of,
 };
 use trapline_trace::{ChannelConfig, Formatter, HeaderItems};
 use trapline_tui::{Again, Colours, Course, Look, Opening, Settings, TuiError};
@@ -38,17 +38,16 @@ pub fn run(args: &TuiArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     }
     let keys = keys(args)?;
     let source = options::source_of_run(&args.probes)?;
-    let (opening, programs) =
+    let (opening, programs, at) =
         if args.is_recording() { recorded(args, &source, talk)? } else { live(args, &source, talk)? };
     let look = Look { colours: colours(args, talk), utf8: utf8() };
     let session = session(args)?;
-    let left =
-        trapline_tui::run(opening, Settings { look, keys, programs, session }).map_err(|error| {
-            match (error, &args.session) {
-                (TuiError::Saved(error), Some(path)) => Failure::TuiSession { path: path.clone(), error },
-                (error, _) => Failure::Usage(error.to_string()),
-            }
-        })?;
+    let left = trapline_tui::run(opening, Settings { look, keys, programs, session, at }).map_err(
+        |error| match (error, &args.session) {
+            (TuiError::Saved(error), Some(path)) => Failure::TuiSession { path: path.clone(), error },
+            (error, _) => Failure::Usage(error.to_string()),
+        },
+    )?;
     if let Some(path) = &args.session {
         save(path, &left.session)?;
     }
@@ -119,7 +118,7 @@ fn written(args: &TuiArgs) -> Option<overwrite::Written<'_>> {
     args.session.as_deref().map(|path| ("the session file", path))
 }
 
-type Opened = (Opening, Vec<String>);
+type Opened = (Opening, Vec<String>, Option<Position>);
 
 fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, Failure> {
     let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
@@ -177,7 +176,7 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
     let again: Arc<dyn Again> = Arc::new(run);
     let course = Course::Live { condition, limits };
     let sources = args.substitute_path.clone();
-    Ok((Opening { title, target, session, course, timeline, templates, sources, again }, programs))
+    Ok((Opening { title, target, session, course, timeline, templates, sources, again }, programs, None))
 }
 
 /// The texts of a D program.
@@ -253,7 +252,9 @@ fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opene
         recorded,
         recording: None,
     });
+    // A finding of the fuzzer opens at the operation.
+    let at = trapline_fuzz::finding::position(&recording).filter(|_| !asks);
     let course = Course::Recorded { recording, own, others: asks };
     let sources = args.substitute_path.clone();
-    Ok((Opening { title, target, session, course, timeline, templates, sources, again }, programs))
+    Ok((Opening { title, target, session, course, timeline, templates, sources, again }, programs, at))
 }

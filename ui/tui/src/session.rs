@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crossterm::event;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
+use trapline_session::Position;
 
 use crate::app::{App, Effect, Pane, Saved, SavedError};
 use crate::export::Writer;
@@ -73,6 +74,8 @@ pub struct Settings {
     pub programs: Vec<String>,
     /// The text of a session file.
     pub session: Option<String>,
+    /// Where the screen opens, if not at the beginning.
+    pub at: Option<Position>,
 }
 
 /// Shows a run until the user quits.
@@ -80,7 +83,7 @@ pub struct Settings {
 /// # Errors
 /// The terminal cannot be used, or the keys or the session file are wrong.
 pub fn run(opening: Opening, settings: Settings) -> Result<Left, TuiError> {
-    let Settings { look, keys, programs, session } = settings;
+    let Settings { look, keys, programs, session, at } = settings;
     let keys = Keys::changed_by(&keys)?;
     let mut app = App::new(opening.title.clone(), Arc::clone(&opening.target), look, keys);
     app.programs = programs;
@@ -96,8 +99,9 @@ pub fn run(opening: Opening, settings: Settings) -> Result<Left, TuiError> {
     let mut workers = Workers::start(opening, &told);
     let screen = Screen::new(&told);
     let channel = (told, inputs);
-    let shown =
-        screen.and_then(|screen| Shown::new(app, channel, &mut workers, screen)).and_then(Shown::show);
+    let shown = screen
+        .and_then(|screen| Shown::new(app, channel, &mut workers, screen))
+        .and_then(|shown| shown.show(at));
     workers.end();
     signals.close();
     drop(guard);
@@ -196,7 +200,10 @@ impl<'a> Shown<'a> {
         })
     }
 
-    fn show(mut self) -> io::Result<Left> {
+    fn show(mut self, at: Option<Position>) -> io::Result<Left> {
+        for effect in at.map(|at| self.app.open_at(at)).unwrap_or_default() {
+            self.carry_out(effect)?;
+        }
         self.go_on()?;
         self.writer.take().into_iter().for_each(Writer::end);
         let session = Saved::of(&self.app).to_string();

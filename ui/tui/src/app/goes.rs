@@ -26,6 +26,11 @@ impl App {
         vec![Effect::Ask(Request::Move(to))]
     }
 
+    /// Goes to where the screen opens.
+    pub fn open_at(&mut self, at: Position) -> Vec<Effect> {
+        self.go(Move::To(at), None, format!("to {at}"))
+    }
+
     /// Goes to a hit of the list.
     pub(super) fn go_to_hit(&mut self, number: usize) -> Vec<Effect> {
         let Some(hit) = self.run.hits.get(number) else {

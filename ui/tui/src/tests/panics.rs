@@ -115,7 +115,8 @@ impl Again for Defective {
 #[ignore = "panics; another test runs it"]
 fn of_another_thread_in_a_terminal() {
     let opening = opening(|guest| Arc::new(Defective(SameRun(guest))));
-    let settings = crate::Settings { look: PLAIN, keys: String::new(), programs: Vec::new(), session: None };
+    let settings =
+        crate::Settings { look: PLAIN, keys: String::new(), programs: Vec::new(), session: None, at: None };
     let shown = crate::run(opening, settings);
     println!("{}", shown.unwrap_err());
 }

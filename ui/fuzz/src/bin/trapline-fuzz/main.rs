@@ -210,7 +210,7 @@ fn together(
     let mut far = vec![Far::default(); many];
     let mut findings: Vec<Finding> = Vec::new();
     let mut ended = Ended::Trials;
-    while let Some(event) = jobs.next()? {
+    while let Some(event) = jobs.wait()? {
         match event {
             Event::Told(job, Message::Progress { trials, places, states }) => {
                 if let Some(own) = far.get_mut(job) {
