@@ -177,6 +177,14 @@ impl Bench {
         while self.app.tick() {}
     }
 
+    /// Waits until this is true of the state.
+    fn wait_for(&mut self, is_so: impl Fn(&App) -> bool) {
+        let from = Instant::now();
+        while !is_so(&self.app) {
+            assert!(self.take(Duration::from_millis(100)) || from.elapsed() < Duration::from_secs(300));
+        }
+    }
+
     fn event(&mut self, event: Event) {
         let effects = self.app.update(Input::Terminal(event, Instant::now()));
         self.carry_out(effects);

@@ -76,16 +76,17 @@ fn probes_that_the_past_cannot_have_are_refused_in_a_sentence() {
 
 #[test]
 fn names_of_probes_are_completed() {
+    let text = |app: &App| app.prompt.as_ref().map(|prompt| prompt.text.clone()).unwrap_or_default();
     let mut bench = Bench::new(PLAIN);
     bench.press("afbt::do_for\t");
-    let prompt = bench.app.prompt.clone().unwrap();
-    assert_eq!(prompt.text, "fbt::do_fork:");
+    bench.wait_for(|app| text(app) == "fbt::do_fork:");
     bench.press("\t");
+    bench.wait_for(|app| app.prompt.as_ref().is_some_and(|prompt| !prompt.found.is_empty()));
     let prompt = bench.app.prompt.clone().unwrap();
     assert_eq!(prompt.found, ["fbt::do_fork:entry", "fbt::do_fork:return"]);
     insta::assert_snapshot!("completion-80x24", bench.screen((80, 24)));
     bench.press("e\t");
-    assert_eq!(bench.app.prompt.as_ref().unwrap().text, "fbt::do_fork:entry");
+    bench.wait_for(|app| text(app) == "fbt::do_fork:entry");
     bench.press("\n");
-    assert_eq!(bench.app.run.number, 1);
+    bench.wait_for(|app| app.run.number == 1);
 }
