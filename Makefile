@@ -56,8 +56,7 @@ lint: bootstrap
 	fi
 
 # make bench ARGS=--forms shows every opcode form; ARGS=--help what else there is.
-bench: guests
-	@$(CARGO) build --release --quiet --package trapline
+bench: guests fuzzer
 	@$(CARGO) run --release --quiet --package trapline-tests --bin bench -- $(ARGS)
 
 doc: bootstrap

@@ -42,7 +42,7 @@ pub use crate::run::{Core, Reader, Stop, Trap, TrapInterposer, Verdict, WATCH_VA
 pub use crate::views::{PatchError, SLOT_BYTES, Slot};
 pub use clock::{Clock, Moment};
 pub use digest::{Digest, StagedDigest};
-pub use engine::{ARITH_FLAGS, EngineError, Env, LayoutMismatch, Seg, Segment, hflags};
+pub use engine::{ARITH_FLAGS, EngineError, Env, LayoutMismatch, Operands, Seg, Segment, hflags};
 pub use machine::{BootFiles, BootModule, Counters, CpuModel, Machine, MachineConfig, MachineError};
 pub use mmu::{Access, Paging, Translation, UserPages, denied, error_code, look, walk};
 pub use phys_mem::PhysMem;

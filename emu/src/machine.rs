@@ -349,6 +349,11 @@ impl Machine {
         self.core.restore(snapshot)
     }
 
+    /// Whether the machine is in a saved state: whether the digest of both is the same. This costs less than the digest.
+    pub fn is_in(&self, snapshot: &Snapshot) -> bool {
+        self.core.is_in(snapshot)
+    }
+
     /// Single-stepped instructions, and accesses to addresses without memory.
     pub fn counters(&self) -> Counters {
         Counters {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails where its helpers do")]
 
+mod blocks_told;
 mod common;
 mod counting;
 mod data_breakpoints;

@@ -48,6 +48,14 @@ pub static DTI: Guest =
 pub static DTI_IA32: Guest =
     Guest { name: "dti-ia32", image: include_bytes!("../prebuilt/vmlinux-dti-ia32"), ..IA32 };
 
+/// The x86-64 guest with a mistake in a parser of its network driver (`vortex_control`), which the fuzzer is to find.
+pub static PLANTED: Guest =
+    Guest { name: "planted", image: include_bytes!("../prebuilt/vmlinux-planted-x86_64"), ..X86_64 };
+
+/// The IA32 guest with that mistake.
+pub static PLANTED_IA32: Guest =
+    Guest { name: "planted-ia32", image: include_bytes!("../prebuilt/vmlinux-planted-ia32"), ..IA32 };
+
 /// The guests with a program, in the order they are listed to the user.
 pub static ALL: &[&Guest] = &[&IA32, &X86_64];
 
@@ -58,5 +66,8 @@ pub static ALL: &[&Guest] = &[&IA32, &X86_64];
 /// assert!(trapline_guests::find("pdp11").is_none());
 /// ```
 pub fn find(name: &str) -> Option<&'static Guest> {
-    ALL.iter().copied().chain([&IDLE, &DTI, &DTI_IA32]).find(|guest| guest.name == name)
+    ALL.iter()
+        .copied()
+        .chain([&IDLE, &DTI, &DTI_IA32, &PLANTED, &PLANTED_IA32])
+        .find(|guest| guest.name == name)
 }

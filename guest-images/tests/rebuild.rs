@@ -67,6 +67,8 @@ fn rebuilding_with_the_recorded_toolchain_gives_the_same_bytes() {
         "idle-x86_64",
         "vmlinux-dti-ia32",
         "vmlinux-dti-x86_64",
+        "vmlinux-planted-ia32",
+        "vmlinux-planted-x86_64",
     ];
     for name in names {
         let built = fs::read(out.join(name)).unwrap();

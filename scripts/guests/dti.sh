@@ -1,8 +1,8 @@
-# The modules of the Driver Tracing Interface for Linux, built from guest-images/linux/ with the headers of the kernel that
+# The modules of the Driver Tracing Interface for Linux, and one with a mistake for the fuzzer, built from guest-images/linux/ with the headers of the kernel that
 # was fetched. Read by scripts/fetch-guests.
 
-dti_sources=(guest-images/linux/{Kbuild,dti.c,dti_open.c,dti_sample.c} guest-images/include/trapline/dti.h guest-images/include/trapline/dti_ring.h)
-dti_modules=(dti.ko dti_sample.ko dti_open.ko)
+dti_sources=(guest-images/linux/{Kbuild,dti.c,dti_open.c,dti_sample.c,planted.c} guest-images/include/trapline/dti.h guest-images/include/trapline/dti_ring.h)
+dti_modules=(dti.ko dti_sample.ko dti_open.ko planted.ko)
 
 # unpack ARCH PACKAGE: adds a package to the tree $headers.
 unpack() {

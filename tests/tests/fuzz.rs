@@ -91,6 +91,86 @@ fn assertions_of_d_and_bytes_that_must_not_be_logged_are_found() {
     assert!(ran.out.lines().last().unwrap().starts_with("nothing was found; objectives: "), "{}", ran.out);
 }
 
+/// The name of the first finding.
+fn first(ran: &Ran) -> String {
+    let line = ran.out.lines().find_map(|line| line.strip_prefix("found "));
+    let line = line.unwrap_or_else(|| panic!("nothing was found: {}{}", ran.out, ran.err));
+    line.split(' ').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_mistake_in_a_drivers_parser_is_found_through_the_function() {
+    if fuzzer().is_none() {
+        return;
+    }
+    for guest in ["embedded:planted", "embedded:planted-ia32"] {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        let search = |more: &[&str]| {
+            let what = ["--function", "fbt::vortex_control:entry", "--input", "arg0:arg1", "--mem", "32M"];
+            trapline(here, &[&["-q", "fuzz", guest], &what[..], more].concat())
+        };
+        let ran = search(&["--execs", "60K", "--seed", "3"]);
+        assert_eq!(ran.code, 1, "{guest}: {}{}", ran.out, ran.err);
+        assert!(ran.out.contains("returned, the longest after "), "{}", ran.out);
+        let found = first(&ran);
+        let again = search(&["--execs", "60K", "--seed", "3", "--findings", "again"]);
+        assert_eq!(again.out.replace("again/", "findings/"), ran.out, "{guest}");
+        let told = trapline(here, &["fuzz", "--explain", &found]);
+        assert_eq!((told.code, told.err.as_str()), (0, ""), "{}", told.out);
+        let last = told.out.lines().last().unwrap();
+        assert!(last.starts_with("Then the objective ") && last.contains("vortex_control"), "{last}");
+        let replayed = trapline(here, &["replay", &found, "--verify"]);
+        assert!([0, 4].contains(&replayed.code), "{guest}: {}", replayed.err);
+        let kept = trapline(here, &["verify", "findings"]);
+        assert_eq!(kept.code, 0, "{}{}", kept.out, kept.err);
+    }
+}
+
+#[test]
+fn a_handler_that_asserts_watches_a_function() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let watch = "fbt::vortex_control:return { assert(arg1 == 4294967295 || arg1 == -1); }";
+    let what = ["--function", "fbt::vortex_control:entry", "--input", "arg0:arg1", "--hits", "1"];
+    let ran = trapline(
+        folder.path(),
+        &[&["-q", "fuzz", "embedded:planted", "-n", watch, "--execs", "60K"], &what[..]].concat(),
+    );
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("found findings/assert-"), "{}", ran.out);
+    let long = ["--objective", "insns=1000", "--execs", "20K", "--findings", "long"];
+    let ran = trapline(folder.path(), &[&["-q", "fuzz", "embedded:planted"], &what[..], &long[..]].concat());
+    assert!(ran.out.contains("found long/insns-fbt--vortex_control-entry-0.tlr"), "{}{}", ran.out, ran.err);
+}
+
+#[test]
+fn a_handler_that_changes_the_guest_is_told_from_one_that_observes() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // It writes only if it sees what no real hit has.
+    let writes = "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\n\
+                  push r, esi\npush 0x4711\nsub\njz bad\nexit\nbad:\npush 0x5000\npop r, esi\nexit\n";
+    let writes = writes.replace("push 0x5000\npop r, esi", "push r, esp\npush 0\npop mem, u32");
+    std::fs::write(folder.path().join("writes.rpn"), writes).unwrap();
+    let ran = fuzz(folder.path(), &["-p", "writes.rpn", "--continue", "1000", "--execs", "30K"]);
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("found findings/guest-"), "{}", ran.out);
+    let found = first(&ran);
+    let told = trapline(folder.path(), &["fuzz", "--explain", &found]);
+    assert!(told.out.contains("What the handler writes goes to the guest."), "{}{}", told.out, told.err);
+    let replayed = trapline(folder.path(), &["replay", &found, "--verify"]);
+    assert!([0, 4].contains(&replayed.code), "{}", replayed.err);
+    let observes =
+        ["-n", "fbt::do_fork:entry { trace(arg0 + pid); }", "--continue", "1000", "--execs", "20K"];
+    let ran = fuzz(folder.path(), &[&observes[..], &["--findings", "none"]].concat());
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+}
+
 #[test]
 fn searches_that_cannot_begin_are_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
@@ -106,6 +186,24 @@ fn searches_that_cannot_begin_are_one_sentence() {
     );
     one(&["fuzz", "--explain", "missing.tlr"], 7, "missing.tlr");
     one(&["fuzz", "embedded:ia32"], 2, "there is no handler to search: use -p, -s, -n or --rpn");
+    let function = ["fuzz", "embedded:ia32", "--function", "fbt::kmalloc:entry"];
+    one(&function, 2, "--function needs an input that is changed");
+    one(&[&function[..], &["--input", "arg0"]].concat(), 2, "`arg0` is not an input");
+    one(
+        &[&function[..], &["--input", "ebx", "--until", "hit:3"]].concat(),
+        2,
+        "--until hit:3: write `return`",
+    );
+    one(
+        &["fuzz", "embedded:ia32", "--function", "fbt::kmalloc:entry { exit }", "--input", "ebx"],
+        2,
+        "without a handler",
+    );
+    one(
+        &["fuzz", "embedded:ia32", "-n", "fbt::do_fork:entry", "--objective", "insns=3"],
+        2,
+        "give --continue or --function",
+    );
     if fuzzer().is_some() {
         let never =
             ["-q", "fuzz", "embedded:ia32", "-n", "fbt::do_fork:entry { trace(1); }", "--limit-insns", "1K"];

@@ -36,6 +36,17 @@ pub mod hflags {
     pub const OSFXSR: u32 = hidden::OSFXSR;
 }
 
+/// The operands of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operands {
+    /// The first.
+    pub one: u64,
+    /// The second, which was subtracted from it; 0 if the instruction was no comparison and this is its result.
+    pub other: u64,
+    /// Bytes of each.
+    pub size: u8,
+}
+
 /// A segment register with its hidden part, as the engine keeps it (`SegmentCache`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
@@ -364,6 +375,30 @@ impl Env<'_> {
             self.base.add(off::DF).cast::<i32>().write(df);
         }
         self.set_eflags_raw(value | 2);
+    }
+
+    /// What was compared when the flags were set: by the last instruction that sets them, if the engine still has its
+    /// operands. That of a subtraction or comparison are its own, the result of any other is compared with 0. Valid at the
+    /// beginning of a block.
+    pub fn compared(self) -> Option<Operands> {
+        // SAFETY: verified layout, as for `set_eflags`; the engine leaves all three in memory between blocks.
+        let (dst, src, op) = unsafe {
+            (
+                self.base.add(off::CC_DST).cast::<u64>().read(),
+                self.base.add(off::CC_SRC).cast::<u64>().read(),
+                self.base.add(off::CC_OP).cast::<u32>().read(),
+            )
+        };
+        let of = |first: u32| op.checked_sub(first).filter(|log| *log < 4).map(|log| 1u8 << log);
+        let (size, other) = match of(off::CC_OP_SUB) {
+            Some(size) => (size, src),
+            None => {
+                let plain = [off::CC_OP_LOGIC, off::CC_OP_ADD, off::CC_OP_INC, off::CC_OP_DEC];
+                (plain.into_iter().find_map(of)?, 0)
+            }
+        };
+        let mask = u64::MAX >> (64 - 8 * u32::from(size));
+        Some(Operands { one: dst.wrapping_add(other) & mask, other: other & mask, size })
     }
 
     /// Direction flag.

@@ -13,7 +13,7 @@ mod near;
 mod rescue;
 
 pub(crate) use env::OwnEnv;
-pub use env::{ARITH_FLAGS, Env, Seg, Segment, hflags};
+pub use env::{ARITH_FLAGS, Env, Operands, Seg, Segment, hflags};
 pub use layout::LayoutMismatch;
 pub(crate) use map::{DROP_VA, SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR, in_slots};
 pub(crate) use rescue::Outside;

@@ -125,6 +125,7 @@ offsets! {
         REGS: usize = 0, "offsetof(CPUX86State, regs)";
         EIP: usize = 128, "offsetof(CPUX86State, eip)";
         EFLAGS: usize = 136, "offsetof(CPUX86State, eflags)";
+        CC_DST: usize = 144, "offsetof(CPUX86State, cc_dst)";
         CC_SRC: usize = 152, "offsetof(CPUX86State, cc_src)";
         CC_OP: usize = 168, "offsetof(CPUX86State, cc_op)";
         DF: usize = 172, "offsetof(CPUX86State, df)";
@@ -170,6 +171,14 @@ offsets! {
         XMM_STRIDE: usize = 64, "sizeof(ZMMReg)";
         /// `cc_op` of flags that lie in `cc_src` as EFLAGS has them.
         CC_OP_EFLAGS: u32 = 1, "CC_OP_EFLAGS";
+        /// The first of the four values of `cc_op`, one for each size, of an addition: `cc_dst` has the result.
+        CC_OP_ADD: u32 = 6, "CC_OP_ADDB";
+        /// Of a subtraction or comparison: `cc_src` has what was subtracted.
+        CC_OP_SUB: u32 = 14, "CC_OP_SUBB";
+        /// Of AND, OR, XOR, TEST.
+        CC_OP_LOGIC: u32 = 22, "CC_OP_LOGICB";
+        CC_OP_INC: u32 = 26, "CC_OP_INCB";
+        CC_OP_DEC: u32 = 30, "CC_OP_DECB";
     }
 
     /// `HF_*`: bits of the engine's hidden flags.

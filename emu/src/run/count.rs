@@ -51,6 +51,9 @@ impl Core {
         if self.step.has_begun() {
             return self.cpu.engine.stop_before_block();
         }
+        if self.tell_blocks && !self.told(b) {
+            return self.cpu.engine.stop_before_block();
+        }
         let halt = if self.step.is_free() { self.boundary(b) } else { self.step_boundary(b, address) };
         if let Some(halt) = halt {
             self.halt.get_or_insert(halt);
@@ -112,6 +115,16 @@ impl Core {
     fn restarted(&self, b: &BlockCell) -> bool {
         let again = self.last().is_some_and(|last| last.is(BlockCell::REP_HEAD) && last.pc() == b.pc());
         again && self.cpu.hot.last_count > 0 && self.cpu.env.gpr(1) == self.rep_from
+    }
+
+    /// Tells the interposer that `b` is about to run, unless it runs a displaced instruction; whether the run goes on.
+    fn told(&mut self, b: &BlockCell) -> bool {
+        if b.is(BlockCell::SLOT | BlockCell::JUMP) || self.halt.is_some() {
+            return true;
+        }
+        let whole = self.step.is_free();
+        self.with_interposer(|i, core| i.block(core, b.pc(), whole));
+        self.halt.is_none()
     }
 
     /// Reasons to stop at the boundary before `b`, which is the block of a step.
@@ -183,6 +196,7 @@ impl Core {
             || self.blocks.are_too_many()
             || self.cpu.user_writes;
         let watch = watch || !self.step.is_free() || self.halt.is_some() || self.opening.is_some();
+        let watch = watch || self.tell_blocks;
         self.cpu.hot.clock.limit = if watch { 0 } else { self.cpu.hot.clock.deadline };
     }
 

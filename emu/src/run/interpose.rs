@@ -121,6 +121,19 @@ pub trait TrapInterposer {
         None
     }
 
+    /// Whether [`TrapInterposer::block`] is wanted. It is asked once, when a run begins.
+    fn wants_blocks(&self) -> bool {
+        false
+    }
+
+    /// A block of the guest's code is about to run from linear `at`; only called when [`TrapInterposer::wants_blocks`] holds,
+    /// and then for every block, which makes a run slower. `whole` is false where the machine advances by single
+    /// instructions, as before an event. Where blocks are cut depends on the engine, and a block that does not begin after
+    /// all is told again. The interposer may end the run here ([`Core::finish`]): the block does not run then.
+    fn block(&mut self, core: &mut Core, at: u64, whole: bool) {
+        let _ = (core, at, whole);
+    }
+
     /// Whether [`TrapInterposer::user_code`] is wanted. [`Core::announce_user_code_again`] must be called before this
     /// first returns true, and whenever pages are to be announced again.
     fn wants_user_code(&self) -> bool {

@@ -120,6 +120,8 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) failure: Option<String>,
     pub(crate) watch_code_pages: bool,
     pub(crate) watch_user_code: bool,
+    /// Whether the interposer is told each block.
+    pub(crate) tell_blocks: bool,
     /// Traps after which a site is hit in line, see `in_line`.
     pub(crate) in_line_after: u16,
     pub(crate) hits_in_line: u64,
@@ -206,6 +208,7 @@ impl Core {
             failure: None,
             watch_code_pages: false,
             watch_user_code: false,
+            tell_blocks: false,
             in_line_after: in_line::OFTEN,
             hits_in_line: 0,
             to_open: None,

@@ -124,6 +124,29 @@ impl Core {
         Ok(())
     }
 
+    /// Whether the machine is in a saved state, as far as the digest tells states apart. It costs the pages that were written
+    /// since a snapshot was last taken or restored, and those in which that one and this one differ.
+    pub(crate) fn is_in(&self, s: &Snapshot) -> bool {
+        const ZERO: [u8; PAGE as usize] = [0; PAGE as usize];
+        let clock = &self.cpu.hot.clock;
+        let state = s.state();
+        if (clock.icount, clock.skipped) != (state.icount, state.skipped) || self.cpu_state() != state.cpu {
+            return false;
+        }
+        let devices = |platform: &crate::platform::Platform| {
+            let mut h = StateHasher::default();
+            platform.hash_state(&mut h);
+            h.finish128()
+        };
+        let same = |page: &u32| {
+            let at = *page as usize * PAGE as usize;
+            self.cpu.ram.bytes()[at..at + PAGE as usize] == *s.pages().get(*page).unwrap_or(&ZERO)
+        };
+        self.cpu.ram.dirty.iter().all(same)
+            && self.saved_pages.differing(s.pages()).iter().all(same)
+            && devices(&self.cpu.platform) == devices(&state.platform)
+    }
+
     /// The CPU state, and the watches for its breakpoints.
     pub(crate) fn load_cpu(&mut self, cpu: &CpuState) {
         cpu.write(&self.cpu.engine, *self.cpu.env);

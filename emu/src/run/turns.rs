@@ -61,6 +61,7 @@ impl Core {
         let ended = panics::noting(|| {
             self.watch_code_pages = interposer.as_ref().is_some_and(|i| i.wants_code_pages());
             self.watch_user_code = interposer.as_ref().is_some_and(|i| i.wants_user_code());
+            self.tell_blocks = interposer.as_ref().is_some_and(|i| i.wants_blocks());
             // SAFETY: it is dropped below, while the exclusive borrow is still held.
             self.interposer = interposer.map(|i| unsafe { Lent::new(i) });
             self.begin_pauses();

@@ -15,6 +15,43 @@ struct vortex_private {
 	u32 packets, bytes, sum;
 };
 
+#ifdef TRAPLINE_PLANTED
+#define CONTROL_MAGIC 0x5ca1ab1e
+#define CONTROL_VERSION 2
+
+/* What a frame of the card's control protocol says: the magic number, the version, then options, each a type, a length and
+ * its bytes, up to the type 0. Any other frame is refused. The mistake that is planted here: a name may be longer than its
+ * place. */
+PROBE_POINT int vortex_control(const u8 *frame, u32 len)
+{
+	u8 name[16];
+	u32 magic, at, speed = 10;
+
+	memset(name, 0, sizeof(name));
+	if (len < 8)
+		return -1;
+	memcpy(&magic, frame, sizeof(magic));
+	if (magic != CONTROL_MAGIC || frame[4] != CONTROL_VERSION)
+		return -1;
+	for (at = 5; at + 2 <= len && frame[at]; at += 2 + frame[at + 1]) {
+		u32 size = frame[at + 1];
+		const u8 *data = frame + at + 2;
+
+		if (at + 2 + size > len)
+			return -1;
+		if (frame[at] == 3 && size == 2)
+			speed = data[0] | data[1] << 8;
+		else if (frame[at] == 7)
+			memcpy(name, data, size);
+		else
+			return -1;
+	}
+	return (speed ^ fnv1a(name, name + sizeof(name))) & 0xffff;
+}
+#else
+#define vortex_control(frame, len) ((void)0)
+#endif
+
 static void vortex_tx_done(struct vortex_private *vp)
 {
 	for (; vp->dirty_tx != vp->cur_tx; vp->dirty_tx++) {
@@ -47,6 +84,7 @@ PROBE_POINT int vortex_start_xmit(struct sk_buff *skb, struct net_device *dev)
 
 	counters.vortex_xmits++;
 	SDT_SITE(sdt_site_3, SDT_CALL, counters.sdt[3]);
+	vortex_control(skb->data, skb->len);
 	TRACE_DATA(vortex_trace, DTI_LEVEL_DEBUG, skb, sizeof(*skb) + (skb->len < 28 ? skb->len : 28));
 	TRACE_CRASH(vortex_trace, vp->cur_tx);
 	if (vp->cur_tx - vp->dirty_tx == TX_RING_SIZE)

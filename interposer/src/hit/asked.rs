@@ -25,6 +25,8 @@ pub(crate) struct Asked {
     pub passed: bool,
     /// The end that the handler requested is a crash.
     pub panics: bool,
+    /// The probe of the last handler of which an assertion did not hold. It is not part of a saved state.
+    pub refuted: Option<u32>,
     /// Hits after this one leave no record: the channel is frozen.
     pub frozen_after: Option<u64>,
     /// Records of handlers to channels of drivers.

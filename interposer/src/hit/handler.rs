@@ -146,7 +146,7 @@ impl Interposer {
         let found = runs.iter().find(|altered| altered.point == point && altered.run == run)?;
         let differences: Arc<[Difference]> = found.differences.as_slice().into();
         set_variables(&differences, &mut program.lv, &mut self.inserted.gv);
-        Some(Altered::new(differences))
+        Some(Altered::new(differences, found.through))
     }
 
     /// One probe whose handler runs if `ignore` lets it.

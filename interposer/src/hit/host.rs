@@ -205,7 +205,9 @@ impl<V: View> Host for Guest<'_, V> {
             if !refused {
                 self.view.set(Word::register(context, reg), value);
             }
-            return !refused;
+            if refused || !self.view.lets_through() {
+                return !refused;
+            }
         }
         if context == Context::User && !is_context_independent(reg) && self.core.env().cpl() != 3 {
             let had_one = match (reg.gpr_number(), segment(reg)) {
@@ -246,7 +248,13 @@ impl<V: View> Host for Guest<'_, V> {
 
     fn write_mem(&mut self, addr: u64, data: &[u8]) -> Result<(), Fault> {
         if V::ALTERS {
-            return self.view.write(self.core, addr, data).map_err(Fault);
+            self.view.write(self.core, addr, data).map_err(Fault)?;
+            if self.view.lets_through() {
+                (self.asked.any, self.asked.wrote) = (true, true);
+                // A page that the guest does not have keeps nothing.
+                let _ = self.core.poke(addr, data);
+            }
+            return Ok(());
         }
         (self.asked.any, self.asked.wrote) = (true, true);
         self.core.poke(addr, data).map_err(Fault)
@@ -303,7 +311,7 @@ impl<V: View> Host for Guest<'_, V> {
     }
 
     fn io_write(&mut self, port: u16, size: u8, value: u32) {
-        if V::ALTERS {
+        if V::ALTERS && !self.view.lets_through() {
             return;
         }
         self.core.handler_port_write(port, size, value);

@@ -11,7 +11,7 @@ use crate::d::{DDrops, Runtime};
 use crate::model::{AlteredRun, Difference, ProgramId};
 use std::sync::Arc;
 use trapline_emu::Core;
-use trapline_rpn::{Lines, Observer, Outcome, Termination, Unhandled, Vars, Verified};
+use trapline_rpn::{Argument, Lines, Observer, Outcome, Termination, Unhandled, Vars, Verified};
 
 /// The variables of a handler on trial.
 #[derive(Clone, Default)]
@@ -79,6 +79,24 @@ impl Interposer {
         Some((ProgramId(own.program as usize), point, own.run))
     }
 
+    /// An argument of a probe as it is now, if it has one of this number.
+    pub fn argument_of(&self, core: &Core, probe: u32, number: u8) -> Option<u64> {
+        let arguments = self.inserted.probes.get(probe as usize)?.arguments.as_ref()?;
+        arguments.argument(core, Argument::Number(number)).ok()
+    }
+
+    /// Whether a probe is at the first instruction of a function: the stack pointer is at the return address.
+    pub fn is_at_call(&self, probe: u32) -> bool {
+        self.inserted.probes.get(probe as usize).is_some_and(|probe| probe.at_call)
+    }
+
+    /// The program of the last handler of which an assertion did not hold since the last call.
+    pub fn take_refuted(&mut self) -> Option<&str> {
+        let probe = self.runner.asked.refuted.take()?;
+        let program = self.inserted.probes.get(probe as usize)?.program;
+        Some(self.inserted.programs.get(program as usize)?.name())
+    }
+
     /// The handler of a probe, and the lines of its source.
     pub fn handler(&self, probe: u32) -> Option<(&Arc<Verified>, &Lines)> {
         let own = self.inserted.probes.get(probe as usize)?;
@@ -103,7 +121,7 @@ impl Interposer {
         observer: Option<&mut O>,
     ) -> Option<Trial> {
         let probe = self.inserted.probes.get(index as usize)?;
-        let before = (self.stats, self.runner.asked.frozen_after);
+        let before = (self.stats, self.runner.asked.frozen_after, self.runner.asked.refuted);
         // Each run is a firing of its own.
         self.stats.traps = self.stats.traps.wrapping_add(run);
         let TrialState { lv, gv, d } = state;
@@ -127,7 +145,7 @@ impl Interposer {
                 None => self.runner.vm.run(&probe.handler, &mut guest, vars),
             }
         });
-        (self.stats, self.runner.asked.frozen_after) = before;
+        (self.stats, self.runner.asked.frozen_after, self.runner.asked.refuted) = before;
         let asked = &mut self.runner.asked;
         (asked.any, asked.stop, asked.wrote, asked.passed, asked.panics) =
             (false, false, false, false, false);

@@ -40,6 +40,11 @@ pub trait View {
 
     /// The name of the task; `None` if it is the guest's.
     fn name(&mut self) -> Option<&[u8]>;
+
+    /// Whether what is written goes to the guest too.
+    fn lets_through(&self) -> bool {
+        false
+    }
 }
 
 /// The guest as it is.
@@ -101,6 +106,10 @@ impl<V: View> View for &mut V {
     fn name(&mut self) -> Option<&[u8]> {
         (**self).name()
     }
+
+    fn lets_through(&self) -> bool {
+        (**self).lets_through()
+    }
 }
 
 /// Whether the guest lets a handler write the byte at an address.
@@ -159,11 +168,12 @@ impl Written {
 pub(super) struct Altered {
     differences: Arc<[Difference]>,
     written: Written,
+    through: bool,
 }
 
 impl Altered {
-    pub fn new(differences: Arc<[Difference]>) -> Self {
-        Self { differences, written: Written::default() }
+    pub fn new(differences: Arc<[Difference]>, through: bool) -> Self {
+        Self { differences, written: Written::default(), through }
     }
 }
 
@@ -220,5 +230,9 @@ impl View for Altered {
             Difference::Name(name) => Some(name.as_slice()),
             _ => None,
         })
+    }
+
+    fn lets_through(&self) -> bool {
+        self.through
     }
 }

@@ -13,6 +13,8 @@ mod d;
 mod dumps;
 #[path = "../bench/forms.rs"]
 mod forms;
+#[path = "../bench/fuzzing.rs"]
+mod fuzzing;
 #[path = "../bench/hits.rs"]
 mod hits;
 #[path = "../bench/linux.rs"]
@@ -48,6 +50,8 @@ const FORMS: &str = "forms";
 const PROVIDERS: &str = "providers";
 /// The name of the section of dumps for `--only`.
 const DUMPS: &str = "dumps";
+/// The name of the section of the fuzzer for `--only`.
+const FUZZING: &str = "fuzzing";
 /// The name of the sections of Linux boots for `--only`.
 const LINUX: &str = "linux";
 
@@ -62,7 +66,7 @@ struct Options {
     #[arg(long)]
     forms: bool,
     /// Only the rows of hits, sites and handlers that contain this text; `forms`: only the opcode forms; `providers`: only
-    /// the probes by name; `dumps`: only crash dumps; `linux`: only the boots of Linux, `linux-686`, `linux-686-stress` and so on: some of them
+    /// the probes by name; `dumps`: only crash dumps; `fuzzing`: only the fuzzer; `linux`: only the boots of Linux, `linux-686`, `linux-686-stress` and so on: some of them
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Output format
@@ -125,6 +129,15 @@ fn provider_sections(options: &Options, table: &mut table::Table) -> Result<(), 
     Ok(())
 }
 
+/// The speed of the fuzzer.
+fn fuzzing_section(table: &mut table::Table, rounds: usize) -> Result<(), Box<dyn Error>> {
+    match fuzzing::rows(rounds)? {
+        Ok(rows) => table.section("The fuzzer, executions of one core", &rows),
+        Err(why) => table.note(why),
+    }
+    Ok(())
+}
+
 /// The sections of Linux whose title begins with `only`, e.g. `linux-686-boot`.
 fn linux_sections(options: &Options, table: &mut table::Table, only: &str) -> Result<(), Box<dyn Error>> {
     type Rows = fn(&Linux, usize) -> Result<Vec<table::Row>, Box<dyn Error>>;
@@ -180,6 +193,11 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         table.end(start.elapsed().as_secs_f64());
         return Ok(());
     }
+    if options.only.as_deref() == Some(FUZZING) {
+        fuzzing_section(&mut table, 3)?;
+        table.end(start.elapsed().as_secs_f64());
+        return Ok(());
+    }
     hit_sections(options, &mut table)?;
     if options.only.is_some() {
         table.end(start.elapsed().as_secs_f64());
@@ -188,6 +206,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     provider_sections(options, &mut table)?;
     table.section("Arming in a running guest", &arming::rows(if options.quick { 3 } else { 9 })?);
     table.section("Crash dumps", &dumps::rows(if options.quick { 1 } else { 3 })?);
+    fuzzing_section(&mut table, if options.quick { 1 } else { 3 })?;
     table.section("Snapshot restore", &snapshot::rows(if options.quick { 50 } else { 200 })?);
     if options.quick {
         table.note("the boots of GNU Mach and Linux: left out by --quick");

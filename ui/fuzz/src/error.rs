@@ -34,6 +34,26 @@ pub enum FuzzError {
         /// Hits without an instruction.
         passed_over: u64,
     },
+    /// An input of a function cannot be used.
+    #[error("--input {input}: at hit {hit}, {why}")]
+    Input {
+        /// The input.
+        input: String,
+        /// The hit, as the run counts them.
+        hit: u64,
+        /// Why.
+        why: String,
+    },
+    /// A function does not return in the real run.
+    #[error(
+        "the function does not return at its real hit number {hit}: {how}; use --until with an instruction count, or another --at"
+    )]
+    NoReturn {
+        /// The hit, as those that are kept count.
+        hit: u64,
+        /// How its call ended.
+        how: String,
+    },
     /// An objective is wrong.
     #[error("{0}")]
     Objective(String),
@@ -60,6 +80,8 @@ impl FuzzError {
         match self {
             Self::Objective(_)
             | Self::NoHits { .. }
+            | Self::NoReturn { .. }
+            | Self::Input { .. }
             | Self::Command(_)
             | Self::Travel(_)
             | Self::Search(_) => 2,

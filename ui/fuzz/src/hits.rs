@@ -91,6 +91,20 @@ impl Hits {
         from: Option<Position>,
         most: usize,
     ) -> Result<Self, FuzzError> {
+        Self::of_program(recording, places, from, most, None)
+    }
+
+    /// As [`Hits::of`], with those of one program, by its name.
+    ///
+    /// # Errors
+    /// As [`Hits::of`].
+    pub fn of_program(
+        recording: &Recording,
+        places: &Places,
+        from: Option<Position>,
+        most: usize,
+        program: Option<&str>,
+    ) -> Result<Self, FuzzError> {
         let guest = GuestBuilder::of_recording(recording, places)?.open()?;
         let session = at_beginning(&guest, recording)?;
         let mut timeline = Timeline::of(session, recording, |_| true, HISTORY_MEM)?;
@@ -99,7 +113,7 @@ impl Hits {
         }
         let (mut list, mut passed_over) = (Vec::new(), 0);
         while list.len() < most {
-            let Found::Met(_) = timeline.next_hit(None)? else { break };
+            let Found::Met(_) = timeline.next_hit(program)? else { break };
             match hit_here(&mut timeline) {
                 Some(hit) => list.push(hit),
                 None => passed_over += 1,
@@ -141,6 +155,11 @@ impl Hits {
             self.at = Some(number);
         }
         Ok(())
+    }
+
+    /// Notes that the machine goes elsewhere.
+    pub fn leave(&mut self) {
+        self.at = None;
     }
 
     /// Whether the machine is at a hit.

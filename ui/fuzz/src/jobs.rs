@@ -1,15 +1,16 @@
 //! Several processes that search together. LibAFL's LLMP carries the states that reach something from each to all others; this
-//! process is its broker. What the processes find, they tell on their standard output, one message a line.
+//! process is its broker, which may be connected to the brokers of other machines. What the processes find, they tell on their
+//! standard output, one message a line.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use libafl::events::StdLlmpEventHook;
 use libafl::monitors::NopMonitor;
-use libafl_bolts::llmp::LlmpBroker;
+use libafl_bolts::llmp::{Listener, LlmpBroker};
 use libafl_bolts::shmem::{ShMemProvider, StdShMem, StdShMemProvider};
 use libafl_bolts::tuples::tuple_list;
 use serde::{Deserialize, Serialize};
@@ -68,6 +69,30 @@ pub enum Event {
     Nothing,
 }
 
+/// Other machines.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Others {
+    /// The address at which others may join.
+    pub broker: Option<SocketAddr>,
+    /// The address of the one that is joined.
+    pub join: Option<SocketAddr>,
+}
+
+impl Others {
+    /// The listener of the broker. The processes here connect to it too, over the loopback interface.
+    fn listener(self) -> Result<TcpListener, FuzzError> {
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let at = self.broker.unwrap_or(SocketAddr::new(loopback, 0));
+        if at.ip() != loopback && at.ip() != IpAddr::V4(Ipv4Addr::UNSPECIFIED) {
+            let port = at.port();
+            return Err(FuzzError::Objective(format!(
+                "--broker {at}: use 0.0.0.0:{port} for other machines, or 127.0.0.1:{port} for this one alone"
+            )));
+        }
+        TcpListener::bind(at).map_err(|error| failed(&format!("cannot listen at {at}"), error))
+    }
+}
+
 /// The processes, and the broker between them.
 pub struct Jobs {
     broker: Broker,
@@ -88,14 +113,22 @@ impl Jobs {
     /// There is no shared memory, no port, or a process cannot be started.
     pub fn start(
         many: usize,
+        others: Others,
         command: impl Fn(usize, u16) -> std::io::Result<Command>,
     ) -> Result<Self, FuzzError> {
-        let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-        let port = free.map_err(|error| failed("no port is free", error))?.port();
+        let listener = others.listener()?;
+        let port = listener.local_addr().map_err(|error| failed("no port", error))?.port();
         let memory = StdShMemProvider::new().map_err(|error| failed("no shared memory", error))?;
         let hook = Hook::new(NopMonitor::new()).map_err(|error| failed("the broker", error))?;
-        let broker = Broker::create_attach_to_tcp(memory, tuple_list!(hook), port);
-        let broker = broker.map_err(|error| failed("the broker", error))?;
+        let broker = Broker::new(memory, tuple_list!(hook));
+        let mut broker = broker.map_err(|error| failed("the broker", error))?;
+        if let Some(other) = others.join {
+            // Before the listener, whose clients get the numbers after this connection's.
+            let connected = broker.inner_mut().connect_b2b(other);
+            connected.map_err(|error| failed(&format!("cannot join {other}"), error))?;
+        }
+        let listening = broker.inner_mut().launch_listener(Listener::Tcp(listener));
+        listening.map_err(|error| failed("the broker", error))?;
         let (sender, messages) = channel();
         let mut children = Vec::new();
         for job in 0..many {

@@ -11,11 +11,15 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+pub mod after;
+pub mod calls;
 pub mod change;
 pub mod code;
 mod error;
+pub mod explain;
 pub mod finding;
 pub mod hits;
+pub mod inputs;
 #[cfg(feature = "libafl")]
 pub mod jobs;
 pub mod minimise;
@@ -24,6 +28,8 @@ pub mod objectives;
 pub mod search;
 pub mod seen;
 pub mod state;
+pub mod steps;
+pub mod subject;
 pub mod trials;
 pub mod verdict;
 pub mod watch;

@@ -7,13 +7,10 @@ use crate::error::FuzzError;
 use crate::hits::{Hit, Page};
 use crate::objectives::Fallen;
 use crate::state::State;
-use crate::trials::Trials;
+use crate::subject::Subject;
 
-/// Most trials for one finding.
-const MOST_TRIALS: usize = 4096;
-
-struct Minimiser<'a> {
-    trials: &'a mut Trials,
+struct Minimiser<'a, S> {
+    subject: &'a mut S,
     wanted: &'a Fallen,
     left: usize,
 }
@@ -22,28 +19,33 @@ struct Minimiser<'a> {
 ///
 /// # Errors
 /// The machine cannot be brought to a hit.
-pub fn minimised(trials: &mut Trials, state: &State, wanted: &Fallen) -> Result<State, FuzzError> {
-    let mut minimiser = Minimiser { trials, wanted, left: MOST_TRIALS };
+pub fn minimised(subject: &mut impl Subject, state: &State, wanted: &Fallen) -> Result<State, FuzzError> {
+    let left = subject.most_tries();
+    let mut minimiser = Minimiser { subject, wanted, left };
     let mut best = state.clone();
     loop {
         let before = best.clone();
         minimiser.drop_hits(&mut best)?;
         minimiser.drop_differences(&mut best)?;
         minimiser.shrink(&mut best)?;
+        if let Some(bytes) = minimiser.subject.bytes(&best) {
+            // The same bytes; those at both ends that are as at the real hit are left out.
+            minimiser.subject.set_bytes(&mut best, &bytes);
+        }
         if best == before || minimiser.left == 0 {
             return Ok(best);
         }
     }
 }
 
-impl Minimiser<'_> {
+impl<S: Subject> Minimiser<'_, S> {
     /// Takes the candidate if the objective still falls.
     fn accept(&mut self, best: &mut State, candidate: State) -> Result<bool, FuzzError> {
         if self.left == 0 || candidate == *best || candidate.hits.is_empty() {
             return Ok(false);
         }
         self.left -= 1;
-        let falls = self.trials.check(&candidate)?.contains(self.wanted);
+        let falls = self.subject.check(&candidate)?.contains(self.wanted);
         if falls {
             *best = candidate;
         }
@@ -56,7 +58,7 @@ impl Minimiser<'_> {
             last.hits.pop();
             let mut first = best.clone();
             first.hits.remove(0);
-            let later = self.trials.hits().after(first.first);
+            let later = self.subject.hits().after(first.first);
             first.first = later.unwrap_or(first.first);
             let dropped = self.accept(best, last)? || (later.is_some() && self.accept(best, first)?);
             if !dropped {
@@ -85,7 +87,7 @@ impl Minimiser<'_> {
         let mut number = Some(best.first);
         for hit in 0..best.hits.len() {
             for at in 0..best.hits.get(hit).map_or(0, Vec::len) {
-                let Some(real) = number.and_then(|number| self.trials.hits().list.get(number)) else {
+                let Some(real) = number.and_then(|number| self.subject.hits().list.get(number)) else {
                     continue;
                 };
                 let Some(difference) = best.hits.get(hit).and_then(|list| list.get(at)).cloned() else {
@@ -102,7 +104,7 @@ impl Minimiser<'_> {
                     self.accept(best, candidate)?;
                 }
             }
-            number = number.and_then(|number| self.trials.hits().after(number));
+            number = number.and_then(|number| self.subject.hits().after(number));
         }
         Ok(())
     }
@@ -136,6 +138,7 @@ fn nearer(difference: &Difference, real: &Hit) -> Vec<Change> {
             let mut all: Vec<Change> = Vec::new();
             all.push(Box::new(|now| shorter(now, 2)));
             all.push(Box::new(|now| shorter(now, 1)));
+            all.extend(pieces(&real));
             for (n, real) in real.into_iter().enumerate().filter_map(|(n, real)| Some((n, real?))).take(64) {
                 let masks = std::iter::once(0xff).chain((0..8).rev().map(|bit| 1u8 << bit));
                 for mask in masks {
@@ -189,6 +192,24 @@ fn with_byte(now: &Difference, at: usize, real: u8, mask: u8) -> Option<Differen
         *byte = *byte & !mask | real & mask;
     }
     (next != *now).then_some(next)
+}
+
+/// Changes that make whole pieces of memory as they are at the real hit, the greatest first.
+fn pieces(real: &[Option<u8>]) -> Vec<Change> {
+    let mut all: Vec<Change> = Vec::new();
+    let Some(known) = real.iter().copied().collect::<Option<Vec<u8>>>() else { return all };
+    for log in (1..known.len().max(1).ilog2() + 1).rev() {
+        for first in (0..known.len()).step_by(1 << log) {
+            let piece: Vec<u8> = known.iter().skip(first).take(1 << log).copied().collect();
+            all.push(Box::new(move |now| {
+                let mut next = now.clone();
+                let Difference::Memory { bytes, .. } = &mut next else { return None };
+                bytes.iter_mut().skip(first).zip(&piece).for_each(|(to, from)| *to = *from);
+                (next != *now).then_some(next)
+            }));
+        }
+    }
+    all
 }
 
 /// The bytes without the last half, or the last one.

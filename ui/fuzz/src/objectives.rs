@@ -1,4 +1,4 @@
-//! The objectives: what a handler must not do. One table, of which the command line, its help and the verdict are views.
+//! The objectives: what a handler, or a function of the guest, must not do. One table, of which the command line, its help and the verdict are views.
 
 use std::borrow::Cow;
 
@@ -30,6 +30,36 @@ pub enum Objective {
     Leak,
     /// An assertion does not hold.
     Assert,
+    /// The guest crashes.
+    GuestCrash,
+    /// The guest goes on otherwise than without the handler.
+    GuestDiffers,
+    /// The guest's console shows a text that means a crash.
+    Text,
+    /// A function takes more instructions than this.
+    Insns,
+}
+
+/// What a search runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// Handlers, and nothing of the guest.
+    Handlers,
+    /// Handlers, and then the guest for a while.
+    Continued,
+    /// A function of the guest.
+    Function,
+}
+
+impl Over {
+    /// How an objective that it cannot have can be had.
+    fn instead(self) -> &'static str {
+        match self {
+            Self::Handlers => "it is one of the guest's: give --continue or --function",
+            Self::Continued => "it is one of functions: give --function",
+            Self::Function => "it is one of handlers: search without --function",
+        }
+    }
 }
 
 /// What an objective takes.
@@ -43,6 +73,8 @@ pub enum Takes {
     Exception,
     /// Ranges of addresses.
     Ranges,
+    /// A text, or nothing.
+    Text,
 }
 
 /// A row of the table.
@@ -54,70 +86,121 @@ pub struct Row {
     pub name: &'static str,
     /// What it takes.
     pub takes: Takes,
+    /// The searches that can have it.
+    pub of: &'static [Over],
     /// Whether it is on unless it is switched off.
     pub is_default: bool,
     /// What falls.
     pub does: &'static str,
 }
 
+const HANDLERS: &[Over] = &[Over::Handlers, Over::Continued];
+const GUEST: &[Over] = &[Over::Continued, Over::Function];
+const ALL: &[Over] = &[Over::Handlers, Over::Continued, Over::Function];
+const FUNCTION: &[Over] = &[Over::Function];
+const CONTINUED: &[Over] = &[Over::Continued];
+
 /// All objectives.
 pub const OBJECTIVES: &[Row] = &[
-    row(Objective::Panic, "panic", Takes::Nothing, true, "Trapline panics"),
-    row(
-        Objective::Nondeterminism,
-        "nondeterminism",
-        Takes::Nothing,
-        true,
-        "the same state gives two results",
-    ),
-    row(
+    on(Objective::Panic, "panic", Takes::Nothing, ALL, "Trapline panics"),
+    on(Objective::Nondeterminism, "nondeterminism", Takes::Nothing, ALL, "the same state gives two results"),
+    on(
         Objective::Interpreters,
         "interpreters",
         Takes::Nothing,
-        true,
+        HANDLERS,
         "the interpreter's fast loop and its observed one give different results",
     ),
-    row(Objective::Budget, "budget", Takes::Number, false, "the handler executes more operations than N"),
-    row(
+    off(Objective::Budget, "budget", Takes::Number, HANDLERS, "the handler executes more operations than N"),
+    on(
         Objective::Exception,
         "exception",
         Takes::Exception,
-        true,
+        HANDLERS,
         "an exception, or the one of this name, ends the handler",
     ),
-    row(Objective::Truncated, "truncated", Takes::Nothing, true, "a record has no room for all of its data"),
-    row(
+    on(
+        Objective::Truncated,
+        "truncated",
+        Takes::Nothing,
+        HANDLERS,
+        "a record has no room for all of its data",
+    ),
+    on(
         Objective::Lost,
         "lost",
         Takes::Nothing,
-        true,
+        HANDLERS,
         "data are dropped: the record does not fit a sub-buffer of the channel, or a D program has no room",
     ),
-    row(
+    off(
         Objective::Writes,
         "writes",
         Takes::Ranges,
-        false,
+        HANDLERS,
         "the handler writes guest memory outside of these addresses",
     ),
-    row(
+    off(
         Objective::Leak,
         "leak",
         Takes::Ranges,
-        false,
+        HANDLERS,
         "what the handler logs depends on memory at these addresses",
     ),
-    row(Objective::Assert, "assert", Takes::Nothing, true, "an assertion of the handler does not hold"),
+    on(Objective::Assert, "assert", Takes::Nothing, ALL, "an assertion of a handler does not hold"),
+    on(
+        Objective::GuestCrash,
+        "guest-crash",
+        Takes::Nothing,
+        GUEST,
+        "the guest crashes, is reset or halts; after a handler, only if it does not without it",
+    ),
+    on(
+        Objective::GuestDiffers,
+        "guest-differs",
+        Takes::Nothing,
+        CONTINUED,
+        "the guest is in another state after N instructions than without the handler",
+    ),
+    on(
+        Objective::Text,
+        "text",
+        Takes::Text,
+        FUNCTION,
+        "the console shows a text that means a crash, or this text",
+    ),
+    off(Objective::Insns, "insns", Takes::Number, FUNCTION, "the function takes more instructions than N"),
 ];
 
-const fn row(
+/// Texts on a console that mean a crash: of Linux, GNU Mach, and Trapline's own guests.
+const CRASH_TEXTS: &[&str] = &[
+    "Kernel panic",
+    "Oops: ",
+    "BUG: ",
+    "general protection fault",
+    "kernel trap",
+    "panic: ",
+    "page fault: pid ",
+];
+
+const fn on(
     objective: Objective,
     name: &'static str,
     takes: Takes,
-    is_default: bool,
+    of: &'static [Over],
     does: &'static str,
 ) -> Row {
-    Row { objective, name, takes, is_default, does }
+    Row { objective, name, takes, of, is_default: true, does }
+}
+
+const fn off(
+    objective: Objective,
+    name: &'static str,
+    takes: Takes,
+    of: &'static [Over],
+    does: &'static str,
+) -> Row {
+    Row { objective, name, takes, of, is_default: false, does }
 }
 
 impl Objective {
@@ -131,6 +214,7 @@ impl Objective {
 /// The objectives that are on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Objectives {
+    over: Over,
     on: Vec<Objective>,
     /// Of [`Objective::Budget`].
     pub budget: u32,
@@ -140,12 +224,15 @@ pub struct Objectives {
     pub writes: Vec<(u64, u64)>,
     /// Of [`Objective::Leak`].
     pub leak: Vec<(u64, u64)>,
+    /// Of [`Objective::Insns`].
+    pub insns: u64,
+    /// Of [`Objective::Text`].
+    pub texts: Vec<String>,
 }
 
 impl Default for Objectives {
     fn default() -> Self {
-        let on = OBJECTIVES.iter().filter(|row| row.is_default).map(|row| row.objective).collect();
-        Self { on, budget: u32::MAX, exceptions: Vec::new(), writes: Vec::new(), leak: Vec::new() }
+        Self::of(Over::Handlers)
     }
 }
 
@@ -161,6 +248,23 @@ const EXCEPTIONS: &[&str] = &[
 ];
 
 impl Objectives {
+    /// Those of a search that are on unless they are switched off.
+    #[must_use]
+    pub fn of(over: Over) -> Self {
+        let on = OBJECTIVES.iter().filter(|row| row.is_default && row.of.contains(&over));
+        let texts = if over == Over::Function { CRASH_TEXTS } else { &[] };
+        Self {
+            over,
+            on: on.map(|row| row.objective).collect(),
+            budget: u32::MAX,
+            exceptions: Vec::new(),
+            writes: Vec::new(),
+            leak: Vec::new(),
+            insns: u64::MAX,
+            texts: texts.iter().map(|text| (*text).to_owned()).collect(),
+        }
+    }
+
     /// Whether an objective is on.
     #[must_use]
     pub fn has(&self, objective: Objective) -> bool {
@@ -187,6 +291,9 @@ impl Objectives {
     pub fn without(&mut self, name: &str) -> Result<(), FuzzError> {
         let row = Self::find(name)?;
         self.on.retain(|on| *on != row.objective);
+        if row.objective == Objective::Text {
+            self.texts.clear();
+        }
         Ok(())
     }
 
@@ -198,14 +305,24 @@ impl Objectives {
         let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
         let row = Self::find(name)?;
         let wrong = |what: &str| FuzzError::Objective(format!("--objective {text}: {what}"));
+        if !row.of.contains(&self.over) {
+            return Err(wrong(self.over.instead()));
+        }
         match (row.takes, value) {
-            (Takes::Nothing, None) | (Takes::Exception, None) => {}
+            (Takes::Nothing | Takes::Exception | Takes::Text, None) => {}
+            (Takes::Text, Some("")) => return Err(wrong("write the text after it")),
+            (Takes::Text, Some(text)) => self.texts.push(text.to_owned()),
             (Takes::Nothing, Some(_)) => return Err(wrong("this objective takes no value")),
             (Takes::Number, Some(value)) => {
                 let number = numbers::positive(value).map_err(|error| wrong(&error.to_string()))?;
-                self.budget = u32::try_from(number).unwrap_or(u32::MAX);
+                match row.objective {
+                    Objective::Insns => self.insns = number,
+                    _ => self.budget = u32::try_from(number).unwrap_or(u32::MAX),
+                }
             }
-            (Takes::Number, None) => return Err(wrong("write the number after it, such as budget=1000")),
+            (Takes::Number, None) => {
+                return Err(wrong(&format!("write the number after it, such as {name}=1000")));
+            }
             (Takes::Exception, Some(value)) => {
                 let known = EXCEPTIONS.iter().find(|known| known.eq_ignore_ascii_case(value));
                 let known = known.ok_or_else(|| {
@@ -256,7 +373,7 @@ pub struct Fallen {
     pub program: String,
     /// The operation of the handler.
     pub at: u32,
-    /// The exception, for [`Objective::Exception`].
+    /// The exception, for [`Objective::Exception`]; where the guest crashed, for those of the guest.
     pub what: Cow<'static, str>,
 }
 
@@ -265,14 +382,30 @@ impl Fallen {
     #[must_use]
     pub fn file_name(&self) -> String {
         let short = self.program.rsplit('/').next().unwrap_or(&self.program);
-        let kept =
-            short.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '_' { c } else { '-' });
-        let short: String = kept.collect::<String>().chars().take(48).collect();
-        let short = short.trim_matches('-');
-        let what =
-            if self.what.is_empty() { String::new() } else { format!("-{}", self.what.to_ascii_lowercase()) };
+        let short = plain(short);
+        let what = if self.what.is_empty() {
+            String::new()
+        } else {
+            format!("-{}", plain(&self.what).to_ascii_lowercase())
+        };
         format!("{}{what}-{short}-{}", self.objective.name(), self.at)
     }
+
+    /// The objective, with what it fell on.
+    #[must_use]
+    pub fn title(&self) -> String {
+        match self.what.as_ref() {
+            "" => self.objective.name().to_owned(),
+            what => format!("{} {what}", self.objective.name()),
+        }
+    }
+}
+
+/// A text as a part of a file's name.
+fn plain(text: &str) -> String {
+    let kept = text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '_' { c } else { '-' });
+    let kept: String = kept.take(48).collect();
+    kept.trim_matches('-').to_owned()
 }
 
 #[cfg(test)]
@@ -296,9 +429,27 @@ mod tests {
             ("panic=1", "takes no value"),
             ("exception=OOPS", "there is no exception OOPS"),
             ("leak=5:1", "write ranges FIRST:LAST"),
+            ("insns=5", "give --continue or --function"),
+            ("guest-differs", "give --continue or --function"),
         ] {
             let error = on.clone().with(wrong).unwrap_err().to_string();
             assert!(error.contains(says), "{wrong}: {error}");
         }
+    }
+
+    #[test]
+    fn each_search_has_its_objectives() {
+        let mut function = Objectives::of(Over::Function);
+        assert!(function.has(Objective::Text) && !function.has(Objective::GuestDiffers));
+        function.with("insns=5000").unwrap();
+        function.with("text=lost").unwrap();
+        assert_eq!((function.insns, function.texts.last().map(String::as_str)), (5000, Some("lost")));
+        function.without("text").unwrap();
+        assert!(function.texts.is_empty());
+        let error = function.with("budget=3").unwrap_err().to_string();
+        assert!(error.contains("search without --function"), "{error}");
+        let continued = Objectives::of(Over::Continued);
+        assert!(continued.has(Objective::GuestDiffers) && continued.has(Objective::Exception));
+        assert!(!Objectives::default().has(Objective::GuestCrash));
     }
 }

@@ -1,10 +1,12 @@
-//! The search, by LibAFL: its corpus, its scheduler, its loop. The executor is [`Trials`], and the mutator is [`change()`].
+//! The search, by LibAFL: its corpus, its scheduler, its loop. The executor is a [`Subject`]. States of handlers are changed by
+//! [`change()`], the inputs of functions by LibAFL's own mutators of bytes, which know what the function compares.
 //!
 //! With one job, everything that it decides follows from the seed and the states that it begins with: the generator is LibAFL's
 //! own, seeded, and neither the scheduler nor the feedback looks at a clock.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -16,13 +18,15 @@ use libafl::events::{
 };
 use libafl::executors::{Executor, ExitKind, HasObservers};
 use libafl::feedbacks::{ConstFeedback, MaxMapFeedback};
-use libafl::inputs::Input;
-use libafl::mutators::{MutationResult, Mutator};
+use libafl::inputs::{BytesInput, HasMutatorBytes, Input, ResizableMutator};
+use libafl::mutators::havoc_mutations::{HavocMutationsNoCrossoverType, havoc_mutations_no_crossover};
+use libafl::mutators::{HavocScheduledMutator, I2SRandReplaceBinonly, MutationResult, Mutator};
 use libafl::observers::StdMapObserver;
+use libafl::observers::cmp::{CmpValues, CmpValuesMetadata};
 use libafl::schedulers::QueueScheduler;
 use libafl::stages::StdMutationalStage;
-use libafl::state::{HasCorpus, HasExecutions, HasRand, StdState};
-use libafl::{Error, Evaluator, Fuzzer, StdFuzzer};
+use libafl::state::{HasCorpus, HasExecutions, HasMaxSize, HasRand, StdState};
+use libafl::{Error, Evaluator, Fuzzer, HasMetadata, StdFuzzer};
 use libafl_bolts::Named;
 use libafl_bolts::fs::write_file_atomic;
 use libafl_bolts::rands::{Rand, StdRand};
@@ -37,10 +41,15 @@ use crate::finding::Finding;
 use crate::minimise::minimised;
 use crate::objectives::Fallen;
 use crate::state::State;
-use crate::trials::{Knowledge, Trials};
+use crate::subject::Subject;
+use crate::trials::Knowledge;
 
 /// Mutations of a state before the next one is taken.
 const MUTATIONS: usize = 128;
+/// Slots at the end of the map for what falls: it is coverage, too, so that its state is kept and shared with other processes.
+const FALLS: usize = 64;
+/// Most states of which it is kept what they ask for and compare.
+const MOST_KNOWN: usize = 4096;
 
 impl Input for State {
     fn to_file<P: AsRef<Path>>(&self, path: P) -> Result<(), Error> {
@@ -67,9 +76,9 @@ fn states_in(folder: &Path) -> Vec<State> {
     paths.iter().filter_map(|path| State::from_file(path).ok()).collect()
 }
 
-/// The trials and what they found, shared by the executor and the mutator.
-struct Shared {
-    trials: Trials,
+/// The subject and what was found, shared by the executor and the mutator.
+struct Shared<T> {
+    subject: T,
     known: Vec<Fallen>,
     found: Vec<Finding>,
     failed: Option<FuzzError>,
@@ -78,12 +87,12 @@ struct Shared {
 type Map = StdMapObserver<'static, u8, false>;
 type Observers = (Map, ());
 
-struct HandlerExecutor {
-    shared: Rc<RefCell<Shared>>,
+struct SubjectExecutor<T> {
+    shared: Rc<RefCell<Shared<T>>>,
     observers: Observers,
 }
 
-impl HasObservers for HandlerExecutor {
+impl<T> HasObservers for SubjectExecutor<T> {
     type Observers = Observers;
 
     fn observers(&self) -> RefIndexable<&Self::Observers, Self::Observers> {
@@ -95,15 +104,19 @@ impl HasObservers for HandlerExecutor {
     }
 }
 
-impl<EM, S: HasExecutions, Z> Executor<EM, State, S, Z> for HandlerExecutor {
+impl<T: Subject, EM, S: HasExecutions, Z> Executor<EM, State, S, Z> for SubjectExecutor<T> {
     fn run_target(&mut self, _: &mut Z, state: &mut S, _: &mut EM, input: &State) -> Result<ExitKind, Error> {
         *state.executions_mut() += 1;
         let mut shared = self.shared.borrow_mut();
-        let Shared { trials, known, found, failed } = &mut *shared;
-        match trials.run(input) {
+        let Shared { subject, known, found, failed } = &mut *shared;
+        let mut falls = [0; FALLS];
+        match subject.run(input) {
             Ok(fallen) => {
+                for one in fallen {
+                    falls[xxhash_rust::xxh3::xxh3_64(one.file_name().as_bytes()) as usize % FALLS] = u8::MAX;
+                }
                 let new: Vec<_> = fallen.iter().filter(|one| !known.contains(one)).cloned().collect();
-                let made = trials.summary.trials;
+                let made = subject.made();
                 for fallen in new {
                     known.push(fallen.clone());
                     found.push(Finding { fallen, state: input.clone(), trials: made, executed: 0 });
@@ -112,7 +125,7 @@ impl<EM, S: HasExecutions, Z> Executor<EM, State, S, Z> for HandlerExecutor {
             Err(error) => *failed = Some(error),
         }
         let to = &mut self.observers.0;
-        for (to, from) in to.iter_mut().zip(&trials.coverage.map) {
+        for (to, from) in to.iter_mut().zip(subject.coverage().map.iter().chain(&falls)) {
             *to = *from;
         }
         Ok(ExitKind::Ok)
@@ -128,30 +141,90 @@ impl<R: Rand> Random for Of<'_, R> {
     }
 }
 
-struct StateMutator {
-    shared: Rc<RefCell<Shared>>,
+struct StateMutator<T> {
+    shared: Rc<RefCell<Shared<T>>>,
     scope: Scope,
-    /// What the handlers of the state that is being changed ask for and compare.
-    knowledge: Knowledge,
+    /// What states ask for and compare.
+    known: BTreeMap<Option<CorpusId>, Knowledge>,
+    /// The state whose comparisons LibAFL's mutators have.
     of: Option<CorpusId>,
+    havoc: HavocScheduledMutator<HavocMutationsNoCrossoverType>,
 }
 
-impl Named for StateMutator {
+impl<T> Named for StateMutator<T> {
     fn name(&self) -> &Cow<'static, str> {
         const NAME: Cow<'static, str> = Cow::Borrowed("state");
         &NAME
     }
 }
 
-impl<S: HasRand + HasCurrentCorpusId> Mutator<State, S> for StateMutator {
+/// The comparisons as LibAFL's mutators take them.
+fn comparisons(knowledge: &Knowledge) -> CmpValuesMetadata {
+    let list = knowledge.operands.iter().map(|operands| {
+        let (one, other) = (operands.one, operands.other);
+        match operands.size {
+            1 => CmpValues::U8((one as u8, other as u8, false)),
+            2 => CmpValues::U16((one as u16, other as u16, false)),
+            4 => CmpValues::U32((one as u32, other as u32, false)),
+            _ => CmpValues::U64((one, other, false)),
+        }
+    });
+    CmpValuesMetadata { list: list.collect() }
+}
+
+impl<T: Subject> StateMutator<T> {
+    /// Changes bytes by LibAFL's mutators.
+    fn change_bytes<S: HasRand + HasMaxSize + HasMetadata>(
+        &mut self,
+        state: &mut S,
+        input: &mut State,
+        bytes: Vec<u8>,
+    ) -> Result<(), Error> {
+        let mut random = Of(state.rand_mut());
+        if self.scope.hits > 1 && random.one_in(32) {
+            input.first = random.below(self.scope.hits);
+        }
+        let (compared, more) = (!random.one_in(3), random.one_in(4));
+        let size = bytes.len();
+        let mut whole = BytesInput::new(bytes);
+        if compared {
+            I2SRandReplaceBinonly::new().mutate(state, &mut whole)?;
+        }
+        if !compared || more {
+            self.havoc.mutate(state, &mut whole)?;
+        }
+        whole.resize(size, 0);
+        self.shared.borrow().subject.set_bytes(input, whole.mutator_bytes());
+        Ok(())
+    }
+}
+
+impl<T, S> Mutator<State, S> for StateMutator<T>
+where
+    T: Subject,
+    S: HasRand + HasCurrentCorpusId + HasMaxSize + HasMetadata,
+{
     fn mutate(&mut self, state: &mut S, input: &mut State) -> Result<MutationResult, Error> {
         let id = state.current_corpus_id()?;
+        if !self.known.contains_key(&id) {
+            let learned = self.shared.borrow_mut().subject.learn(input);
+            let learned = learned.map_err(|error| Error::unknown(error.to_string()))?;
+            if self.known.len() >= MOST_KNOWN {
+                self.known.clear();
+            }
+            self.known.insert(id, learned);
+        }
+        let bytes = self.shared.borrow().subject.bytes(input);
+        let Some(knowledge) = self.known.get(&id) else { return Ok(MutationResult::Skipped) };
+        let Some(bytes) = bytes else {
+            change(input, knowledge, &self.scope, &mut Of(state.rand_mut()));
+            return Ok(MutationResult::Mutated);
+        };
         if self.of != id || id.is_none() {
             self.of = id;
-            let learned = self.shared.borrow_mut().trials.learn(input);
-            self.knowledge = learned.map_err(|error| Error::unknown(error.to_string()))?;
+            state.add_metadata(comparisons(knowledge));
         }
-        change(input, &self.knowledge, &self.scope, &mut Of(state.rand_mut()));
+        self.change_bytes(state, input, bytes)?;
         Ok(MutationResult::Mutated)
     }
 
@@ -161,15 +234,15 @@ impl<S: HasRand + HasCurrentCorpusId> Mutator<State, S> for StateMutator {
 }
 
 /// What a search tells while it goes on.
-pub trait Listener {
-    /// It has made so many trials, and its corpus holds so many states. Returns whether it goes on.
-    fn goes_on(&mut self, trials: &Trials, corpus: usize) -> bool;
+pub trait Listener<T> {
+    /// The subject has run so many states, and the corpus holds so many. Returns whether the search goes on.
+    fn goes_on(&mut self, subject: &T, corpus: usize) -> bool;
 
     /// It has found this, which is minimised already.
     ///
     /// # Errors
     /// The finding cannot be kept.
-    fn found(&mut self, finding: &Finding, trials: &Trials) -> Result<(), FuzzError>;
+    fn found(&mut self, finding: &Finding, subject: &mut T) -> Result<(), FuzzError>;
 }
 
 /// What a search begins with.
@@ -184,43 +257,43 @@ pub struct Begin<'a> {
     pub port: Option<u16>,
 }
 
-/// Searches for as long as the listener wants. Returns the trials, and the findings in the order in which they were found.
+/// Searches for as long as the listener wants. Returns the subject, and the findings in the order in which they were found.
 ///
 /// # Errors
 /// A trial cannot be made, the listener cannot keep a finding, the folder cannot be written, or there is no broker.
-pub fn search(
-    trials: Trials,
+pub fn search<T: Subject>(
+    subject: T,
     scope: Scope,
     begin: &Begin<'_>,
-    listener: &mut impl Listener,
-) -> Result<(Trials, Vec<Finding>), FuzzError> {
+    listener: &mut impl Listener<T>,
+) -> Result<(T, Vec<Finding>), FuzzError> {
     match begin.corpus {
-        None => connected(trials, scope, begin, InMemoryCorpus::new(), listener),
+        None => connected(subject, scope, begin, InMemoryCorpus::new(), listener),
         Some(folder) => {
             let corpus = InMemoryOnDiskCorpus::with_meta_format_and_prefix(folder, None, None, false);
-            connected(trials, scope, begin, corpus.map_err(failed)?, listener)
+            connected(subject, scope, begin, corpus.map_err(failed)?, listener)
         }
     }
 }
 
 /// Connects to the broker, if there is one.
-fn connected<C: Corpus<State> + Serialize + DeserializeOwned>(
-    trials: Trials,
+fn connected<T: Subject, C: Corpus<State> + Serialize + DeserializeOwned>(
+    subject: T,
     scope: Scope,
     begin: &Begin<'_>,
     corpus: C,
-    listener: &mut impl Listener,
-) -> Result<(Trials, Vec<Finding>), FuzzError> {
+    listener: &mut impl Listener<T>,
+) -> Result<(T, Vec<Finding>), FuzzError> {
     let known = begin.corpus.map(states_in).unwrap_or_default();
     let from = (begin.seed, corpus, known.as_slice());
     let Some(port) = begin.port else {
-        return search_in(trials, scope, from, &mut NopEventManager::new(), listener);
+        return search_in(subject, scope, from, &mut NopEventManager::new(), listener);
     };
     let memory = StdShMemProvider::new().map_err(failed)?;
     let manager = LlmpEventManagerBuilder::new();
     let manager = manager.build_on_port::<State, Searching<C>, _, _>(memory, port, EventConfig::AlwaysUnique);
     let mut manager = manager.map_err(failed)?;
-    let result = search_in(trials, scope, from, &mut manager, listener);
+    let result = search_in(subject, scope, from, &mut manager, listener);
     manager.send_exiting().map_err(failed)?;
     manager.await_restart_safe();
     result
@@ -232,23 +305,24 @@ fn failed(error: Error) -> FuzzError {
 
 type Searching<C> = StdState<C, State, StdRand, InMemoryCorpus<State>>;
 
-fn search_in<C, M>(
-    trials: Trials,
+fn search_in<T, C, M>(
+    subject: T,
     scope: Scope,
     (seed, corpus, known): (u64, C, &[State]),
     manager: &mut M,
-    listener: &mut impl Listener,
-) -> Result<(Trials, Vec<Finding>), FuzzError>
+    listener: &mut impl Listener<T>,
+) -> Result<(T, Vec<Finding>), FuzzError>
 where
+    T: Subject,
     C: Corpus<State> + Serialize + DeserializeOwned,
     M: EventFirer<State, Searching<C>>
         + EventReceiver<State, Searching<C>>
         + ProgressReporter<Searching<C>>
         + SendExiting,
 {
-    let hits = trials.hits().list.len();
-    let observer: Map = StdMapObserver::owned("coverage", vec![0; trials.coverage.map.len()]);
-    let shared = Shared { trials, known: Vec::new(), found: Vec::new(), failed: None };
+    let hits = subject.hits().list.len();
+    let observer: Map = StdMapObserver::owned("coverage", vec![0; subject.coverage().map.len() + FALLS]);
+    let shared = Shared { subject, known: Vec::new(), found: Vec::new(), failed: None };
     let shared = Rc::new(RefCell::new(shared));
     let mut feedback = MaxMapFeedback::new(&observer);
     let mut objective = ConstFeedback::False;
@@ -256,9 +330,14 @@ where
     let mut state = StdState::new(StdRand::with_seed(seed), corpus, solutions, &mut feedback, &mut objective)
         .map_err(failed)?;
     let mut fuzzer = StdFuzzer::new(QueueScheduler::new(), feedback, objective);
-    let mut executor = HandlerExecutor { shared: Rc::clone(&shared), observers: (observer, ()) };
-    let mutator =
-        StateMutator { shared: Rc::clone(&shared), scope, knowledge: Knowledge::default(), of: None };
+    let mut executor = SubjectExecutor { shared: Rc::clone(&shared), observers: (observer, ()) };
+    let mutator = StateMutator {
+        shared: Rc::clone(&shared),
+        scope,
+        known: BTreeMap::new(),
+        of: None,
+        havoc: HavocScheduledMutator::new(havoc_mutations_no_crossover()),
+    };
     let many = NonZeroUsize::new(MUTATIONS).unwrap_or(NonZeroUsize::MIN);
     let mut stages = tuple_list!(StdMutationalStage::with_max_iterations(mutator, many));
     for input in (0..hits).map(State::real) {
@@ -271,20 +350,20 @@ where
     let mut findings = Vec::new();
     loop {
         tell(&shared, listener, &mut findings)?;
-        if !listener.goes_on(&shared.borrow().trials, state.corpus().count()) {
+        if !listener.goes_on(&shared.borrow().subject, state.corpus().count()) {
             break;
         }
         fuzzer.fuzz_one(&mut stages, &mut executor, &mut state, manager).map_err(failed)?;
     }
     drop((executor, stages, fuzzer));
     let shared = Rc::into_inner(shared).ok_or_else(|| FuzzError::Search("it is still in use".to_owned()))?;
-    Ok((shared.into_inner().trials, findings))
+    Ok((shared.into_inner().subject, findings))
 }
 
 /// Minimises what was found since, and tells it.
-fn tell(
-    shared: &Rc<RefCell<Shared>>,
-    listener: &mut impl Listener,
+fn tell<T: Subject>(
+    shared: &Rc<RefCell<Shared<T>>>,
+    listener: &mut impl Listener<T>,
     findings: &mut Vec<Finding>,
 ) -> Result<(), FuzzError> {
     let mut shared = shared.borrow_mut();
@@ -292,9 +371,9 @@ fn tell(
         return Err(error);
     }
     for mut finding in std::mem::take(&mut shared.found) {
-        finding.state = minimised(&mut shared.trials, &finding.state, &finding.fallen)?;
-        finding.executed = shared.trials.executed(&finding.state, &finding.fallen)?;
-        listener.found(&finding, &shared.trials)?;
+        finding.state = minimised(&mut shared.subject, &finding.state, &finding.fallen)?;
+        finding.executed = shared.subject.executed(&finding.state, &finding.fallen)?;
+        listener.found(&finding, &mut shared.subject)?;
         findings.push(finding);
     }
     Ok(())

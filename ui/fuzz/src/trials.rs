@@ -6,10 +6,13 @@ use std::hash::Hasher as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::{Deserialize, Serialize};
+use trapline_emu::Operands;
 use trapline_interposer::{Difference, Trial, TrialState, Written};
 use trapline_rpn::{Termination, Unhandled, exception};
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::after::{After, Aftermath};
+use crate::calls::Endings;
 use crate::code::{self, Code};
 use crate::error::FuzzError;
 use crate::hits::Hits;
@@ -28,6 +31,8 @@ pub struct Knowledge {
     pub asked: Vec<(usize, Answered)>,
     /// The operands of comparisons.
     pub compared: Vec<Compared>,
+    /// Those of a guest's function.
+    pub operands: Vec<Operands>,
 }
 
 /// What the trials have shown so far.
@@ -81,6 +86,8 @@ pub struct Report {
     pub summary: Summary,
     /// Which operations of each program were reached.
     pub reached: Vec<Vec<bool>>,
+    /// How the calls of a guest's function ended.
+    pub endings: Option<Endings>,
     /// Why it ended.
     pub ended: Ended,
 }
@@ -152,6 +159,8 @@ pub struct Trials {
     fallen: Vec<Fallen>,
     /// Operations that the last handler had executed when something fell.
     executed: u64,
+    /// The guest after a handler, if it runs on.
+    goes_on: Option<After>,
 }
 
 impl Trials {
@@ -175,7 +184,21 @@ impl Trials {
             summary: Summary::default(),
             fallen: Vec::new(),
             executed: 0,
+            goes_on: None,
         }
+    }
+
+    /// The guest runs on after the first handler of each state, for so many instructions.
+    #[must_use]
+    pub fn continued(mut self, insns: u64) -> Self {
+        self.goes_on = Some(After::new(insns));
+        self
+    }
+
+    /// For how many instructions the guest runs on.
+    #[must_use]
+    pub fn insns_after(&self) -> u64 {
+        self.goes_on.as_ref().map_or(0, After::insns)
     }
 
     /// The real hits.
@@ -200,7 +223,7 @@ impl Trials {
     #[must_use]
     pub fn report(&self, ended: Ended) -> Report {
         let reached = self.code.iter().map(|code| code.reached.clone()).collect();
-        Report { summary: self.summary.clone(), reached, ended }
+        Report { summary: self.summary.clone(), reached, endings: None, ended }
     }
 
     /// Adds what trials of the same hits have shown elsewhere.
@@ -229,6 +252,7 @@ impl Trials {
         self.fallen.clear();
         let digest = self.all_hits(state, Mode::Watched)?;
         let is_new = self.coverage.end();
+        self.run_on(state)?;
         self.summary.trials += 1;
         if is_new || self.summary.trials.is_multiple_of(REPEATED) {
             self.repeat(state, digest)?;
@@ -258,6 +282,7 @@ impl Trials {
         self.fallen.clear();
         let digest = self.all_hits(state, Mode::Watched)?;
         self.coverage.end();
+        self.run_on(state)?;
         self.repeat(state, digest)?;
         self.summary = kept;
         Ok(std::mem::take(&mut self.fallen))
@@ -270,6 +295,17 @@ impl Trials {
     pub fn executed(&mut self, state: &State, wanted: &Fallen) -> Result<u64, FuzzError> {
         let falls = self.check(state)?.contains(wanted);
         Ok(if falls { self.executed } else { 0 })
+    }
+
+    /// Lets the guest run on after the first handler of a state.
+    fn run_on(&mut self, state: &State) -> Result<(), FuzzError> {
+        let (Some(after), Some(differences)) = (&mut self.goes_on, state.hits.first()) else { return Ok(()) };
+        match after.run(&mut self.hits, state.first, differences)? {
+            Aftermath::Same => {}
+            Aftermath::Differs => self.fall(Objective::GuestDiffers, state.first, 0, ""),
+            Aftermath::Crashed(place) => self.fall(Objective::GuestCrash, state.first, 0, place),
+        }
+        Ok(())
     }
 
     /// Runs a state again: in the same loop of the interpreter, and in the other one.
@@ -487,7 +523,7 @@ impl Trials {
         self.hits.list.get(number).map(|hit| hit.name.clone()).unwrap_or_default()
     }
 
-    fn fall(&mut self, objective: Objective, number: usize, at: u32, what: &'static str) {
+    fn fall(&mut self, objective: Objective, number: usize, at: u32, what: impl Into<Cow<'static, str>>) {
         if self.objectives.has(objective) {
             let fallen = Fallen { objective, program: self.name(number), at, what: what.into() };
             if !self.fallen.contains(&fallen) {

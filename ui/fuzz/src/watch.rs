@@ -44,7 +44,13 @@ impl Coverage {
     /// A map with room for this number of comparisons.
     #[must_use]
     pub fn new(comparisons: usize) -> Self {
-        let size = (EDGES + EXCEPTIONS + LENGTHS + comparisons * SLOTS).next_multiple_of(64);
+        Self::of_size(EDGES + EXCEPTIONS + LENGTHS + comparisons * SLOTS)
+    }
+
+    /// A map with so many slots.
+    #[must_use]
+    pub fn of_size(slots: usize) -> Self {
+        let size = slots.next_multiple_of(64);
         Self { map: vec![0; size], touched: Vec::new(), best: vec![0; size] }
     }
 
@@ -57,8 +63,9 @@ impl Coverage {
         }
     }
 
+    /// Counts a slot.
     #[inline]
-    fn count(&mut self, slot: usize) {
+    pub fn count(&mut self, slot: usize) {
         if let Some(count) = self.map.get_mut(slot) {
             if *count == 0 {
                 self.touched.push(slot as u32);
@@ -71,6 +78,13 @@ impl Coverage {
     pub fn length(&mut self, kind: usize, length: u64) {
         let bits = (64 - length.leading_zeros()) as usize;
         self.count(EDGES + EXCEPTIONS + (kind * 32 + bits.min(31)) % LENGTHS);
+    }
+
+    /// Notes the length of a call of a guest's function, in the last slots of the map.
+    pub fn guest_length(&mut self, instructions: u64) {
+        let bits = (64 - instructions.leading_zeros()) as usize;
+        let first = self.map.len().saturating_sub(LENGTHS);
+        self.count(first + bits);
     }
 
     /// Ends a trial: counts become classes. Returns whether any is greater than ever before.

@@ -5,7 +5,8 @@
 mod common;
 
 use common::{CONTROL, PLANTED, recorded, trials};
-use trapline_fuzz::finding::{Finding, Folder, explained, position};
+use trapline_fuzz::explain::explained;
+use trapline_fuzz::finding::{Finding, Folder, position};
 use trapline_fuzz::minimise::minimised;
 use trapline_fuzz::state::State;
 use trapline_session::{
@@ -72,7 +73,7 @@ fn a_finding_is_minimised_explained_and_replayed() {
     let to = Folder { recording: &recording, places: &places, folder: folder.path() };
     let executed = trials.executed(&least, &fallen[0]).unwrap();
     let finding = Finding { fallen: fallen[0].clone(), state: least, trials: 1, executed };
-    let file = to.write(&finding, trials.hits()).unwrap();
+    let file = to.write(&finding, trials.hits(), 0).unwrap();
     let found = Recording::read(&file).unwrap();
     assert_eq!(position(&found), Some(Position::InHit { hit: 2, operation: 2 }));
     assert_eq!(position(&recording), None);

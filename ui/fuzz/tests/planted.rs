@@ -1,17 +1,20 @@
 //! The search finds planted mistakes, and nothing where there is none; the same seed gives the same.
 //!
-//! `TRAPLINE_FUZZ=N` makes N executions for the control instead of 100,000.
+//! `TRAPLINE_FUZZ=N` makes N executions for the control instead of 100,000; `TRAPLINE_FUZZ_SEEDS=N` searches with N seeds.
 
 #![cfg(feature = "libafl")]
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
 
 use common::{CONTROL, PLANTED, recorded, trials};
+use std::path::Path;
+
 use trapline_fuzz::FuzzError;
-use trapline_fuzz::finding::Finding;
+use trapline_fuzz::finding::{Finding, Folder};
 use trapline_fuzz::search::{Begin, Listener, search};
 use trapline_fuzz::trials::Trials;
+use trapline_session::{Followed, GuestBuilder, Limits, Observer, OwnPrograms, Places, Recording, Way};
 
 /// Executions in which each mistake must be found.
 const ENOUGH: u64 = 2_000_000;
@@ -23,35 +26,84 @@ struct Until {
     found: Vec<(String, u64)>,
 }
 
-impl Listener for Until {
+impl Listener<Trials> for Until {
     fn goes_on(&mut self, trials: &Trials, _: usize) -> bool {
         let is_found = self.found.iter().any(|(name, _)| name.starts_with(self.falls));
         !is_found && trials.summary.trials < self.most
     }
 
-    fn found(&mut self, finding: &Finding, _: &Trials) -> Result<(), FuzzError> {
+    fn found(&mut self, finding: &Finding, _: &mut Trials) -> Result<(), FuzzError> {
         self.found.push((finding.fallen.file_name(), finding.trials));
         Ok(())
     }
 }
 
-fn run(path: &std::path::Path, objectives: &[&str], falls: &'static str, seed: u64, most: u64) -> Until {
+struct Done {
+    found: Vec<(String, u64)>,
+    trials: Trials,
+    findings: Vec<Finding>,
+}
+
+fn run(path: &Path, objectives: &[&str], falls: &'static str, seed: u64, most: u64) -> Done {
     let (trials, scope) = trials(path, objectives);
     let mut until = Until { falls, most, found: Vec::new() };
-    search(trials, scope, &Begin { seed, ..Begin::default() }, &mut until).unwrap();
-    until
+    let (trials, findings) = search(trials, scope, &Begin { seed, ..Begin::default() }, &mut until).unwrap();
+    Done { found: until.found, trials, findings }
+}
+
+struct Nobody;
+
+impl Observer for Nobody {
+    type Error = std::convert::Infallible;
+}
+
+/// Replays the recording of a finding to its end, and compares all that it can be compared with.
+fn replays(path: &Path) {
+    let recording = Recording::read(path).unwrap();
+    let guest = GuestBuilder::of_recording(&recording, &Places::of(path)).unwrap().open().unwrap();
+    let mut session = guest.start(recording.config().probing.clone()).unwrap();
+    session.verify(&recording, true);
+    let mut course = recording.course(Way::Same, OwnPrograms::Stay);
+    session.begin_as(&mut course).unwrap();
+    let Ok(followed) = session.follow(&mut course, None, &Limits::none(), &mut Nobody);
+    assert!(matches!(followed, Ok(Followed::End(_))), "{}: {followed:?}", path.display());
+}
+
+/// Every finding is still one in the state that is kept, and its recording replays.
+fn survive(path: &Path, folder: &Path, done: &mut Done) {
+    let recording = Recording::read(path).unwrap();
+    let places = Places::of(path);
+    let to = Folder { recording: &recording, places: &places, folder };
+    for finding in &done.findings {
+        let fallen = done.trials.check(&finding.state).unwrap();
+        assert!(fallen.contains(&finding.fallen), "{:?}: {fallen:?}", finding.fallen);
+        replays(&to.write(finding, done.trials.hits(), 0).unwrap());
+    }
 }
 
 #[test]
 fn planted_mistakes_are_found_and_the_same_seed_finds_them_alike() {
     let folder = common::Folder::new("planted");
+    let seeds: u64 = std::env::var("TRAPLINE_FUZZ_SEEDS").map_or(1, |n| n.parse().unwrap());
     for planted in PLANTED {
         let path = recorded(folder.path(), planted.name, planted.code);
-        let begun = std::time::Instant::now();
-        let one = run(&path, planted.objectives, planted.falls, 1, ENOUGH);
-        println!("{}: {:?} in {:?}", planted.name, one.found, begun.elapsed());
-        assert!(one.found.iter().any(|(name, _)| name.starts_with(planted.falls)), "{}", planted.name);
-        assert_eq!(run(&path, planted.objectives, planted.falls, 1, ENOUGH).found, one.found);
+        let mut times = Vec::new();
+        for seed in 1..=seeds {
+            let begun = std::time::Instant::now();
+            let mut one = run(&path, planted.objectives, planted.falls, seed, ENOUGH);
+            times.push(begun.elapsed());
+            assert!(one.found.iter().any(|(name, _)| name.starts_with(planted.falls)), "{}", planted.name);
+            assert_eq!(run(&path, planted.objectives, planted.falls, seed, ENOUGH).found, one.found);
+            survive(&path, folder.path(), &mut one);
+            println!("{}, seed {seed}: {:?}", planted.name, one.found);
+        }
+        times.sort();
+        println!(
+            "{}: median {:?}, longest {:?}",
+            planted.name,
+            times[times.len() / 2],
+            times[times.len() - 1]
+        );
     }
 }
 

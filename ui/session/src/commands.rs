@@ -10,7 +10,7 @@ mod d_source;
 pub(crate) mod program;
 
 use serde::{Deserialize, Serialize};
-use trapline_interposer::{AlteredRun, PointView};
+use trapline_interposer::{AlteredRun, Difference, PointView};
 use trapline_providers::{ArgumentRefused, Clause, ClauseError, EnableError, MatchError};
 use trapline_rpn::{Diagnostics, Program};
 
@@ -115,6 +115,11 @@ pub enum Command {
         /// The runs.
         runs: Vec<AlteredRun>,
     },
+    /// Puts numbers into general registers and bytes into memory, as a search over runs of the guest does (docs/fuzzing.md).
+    Put {
+        /// [`Difference::Word`] of a general register, and [`Difference::Memory`].
+        values: Vec<Difference>,
+    },
 }
 
 impl Command {
@@ -171,6 +176,7 @@ impl Command {
             Self::Dump => "dump".to_owned(),
             Self::DtiLevel { name, level } => format!("dti level {name} {level}"),
             Self::Alter { name, .. } => format!("alter {name}"),
+            Self::Put { values } => format!("put {}", counted(values.len() as u64, "value")),
         }
         .trim_end()
         .to_owned()
@@ -332,6 +338,12 @@ pub enum CommandError {
     /// A channel cannot have the level.
     #[error("a channel cannot have the level {0}; use a number from -1 to 7")]
     Level(i32),
+    /// Memory cannot be written.
+    #[error("the guest's memory at {0:#x} cannot be written: its page is absent, read-only or not RAM")]
+    NotWritable(u64),
+    /// Something that cannot be put into the guest.
+    #[error("{0} cannot be put into the guest: only general registers and memory can")]
+    NotPut(String),
     /// Nothing can be listed.
     #[error(transparent)]
     List(ListError),

@@ -1,9 +1,11 @@
 //! The options of `fuzz`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use trapline_fuzz::inputs::Input;
 use trapline_session::{Position, numbers};
 
 use super::{CmdlineArgs, GuestArgs, ProbeArgs};
@@ -15,6 +17,8 @@ Examples:
   A minute           trapline fuzz embedded:ia32 -p probes.rpn
   The same again     trapline fuzz embedded:ia32 -p probes.rpn --execs 10M --seed 7
   Another objective  trapline fuzz boot.tlr --objective budget=1000 --objective writes=none
+  And the guest      trapline fuzz embedded:ia32 -p probes.rpn --continue 1000
+  A function         trapline fuzz embedded:planted --function fbt::vortex_check:entry --input arg0:64
   In words           trapline fuzz --explain findings/exception-invalid_addr-probes.rpn-4.tlr
 
 The exit code is 0 if nothing was found and 1 if something was; the others are those of `trapline --help`.";
@@ -55,6 +59,21 @@ pub struct FuzzArgs {
     /// Take the hits from this position of the run on: an instruction count; in a recording also hit:N
     #[arg(long, value_name = "POSITION", help_heading = "Search")]
     pub at: Option<Position>,
+    /// Let the guest run on after the first handler of each state, for this many instructions, and compare it with its twin
+    /// without probes; what the handler writes goes to the guest
+    #[arg(long = "continue", value_name = "N", value_parser = numbers::positive, conflicts_with = "function", help_heading = "Search")]
+    pub continued: Option<u64>,
+    /// Run a function of the guest instead of handlers, from the real hits of this probe at its beginning, such as
+    /// fbt::NAME:entry; handlers that assert then watch it
+    #[arg(long, value_name = "PROBE", help_heading = "Search")]
+    pub function: Option<String>,
+    /// An input of the function, which the search changes: arg0:64 or arg0:arg1 for the memory to which an argument points, a
+    /// general register, or addresses FIRST:LAST; may be repeated
+    #[arg(long, value_name = "INPUT", requires = "function", help_heading = "Search")]
+    pub input: Vec<Input>,
+    /// Where a call of the function ends: return, or an instruction count [default: return]
+    #[arg(long, value_name = "WHERE", help_heading = "Search")]
+    pub until: Option<String>,
     /// Keep the states of this many real hits
     #[arg(long, value_name = "N", default_value = "8", value_parser = numbers::positive, help_heading = "Search")]
     pub hits: u64,
@@ -73,8 +92,17 @@ pub struct FuzzArgs {
     /// Search with this many processes, which share the states that reach something; only one gives the same each time
     #[arg(long, value_name = "N", default_value = "1", value_parser = jobs, help_heading = "Search")]
     pub jobs: u64,
+    /// Search together with the processes that join at this address: 127.0.0.1:PORT, or 0.0.0.0:PORT for other machines, which is
+    /// open to everybody who reaches it
+    #[arg(long, value_name = "ADDR", conflicts_with = "join", help_heading = "Search")]
+    pub broker: Option<SocketAddr>,
+    /// Search together with the broker at this address, which searches the same
+    #[arg(long, value_name = "ADDR", help_heading = "Search")]
+    pub join: Option<SocketAddr>,
     /// What handlers must not do, switched on: panic, nondeterminism, interpreters, budget=N, exception[=NAME], truncated,
-    /// lost, writes=RANGES, leak=RANGES, assert. On by default: all but budget, writes and leak. May be repeated
+    /// lost, writes=RANGES, leak=RANGES, assert; with --continue also guest-crash, guest-differs. Of functions: panic,
+    /// nondeterminism, assert, guest-crash, text[=TEXT], insns=N. All are on by default but those with = before their value.
+    /// May be repeated
     #[arg(long, value_name = "NAME[=VALUE]", action = ArgAction::Append, help_heading = "Search")]
     pub objective: Vec<String>,
     /// An objective to switch off; may be repeated

@@ -1,14 +1,18 @@
-//! `trapline fuzz`: records the run to its hits, and starts the fuzzer, which is a program of its own.
+//! `trapline fuzz`: records the run to its hits, or to the calls of a function, and starts the fuzzer, which is a program of its own.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 
-use trapline_fuzz::objectives::Objectives;
-use trapline_fuzz::{FuzzError, finding};
+use trapline_fuzz::calls::Until;
+use trapline_fuzz::objectives::{Objectives, Over};
+use trapline_fuzz::{FuzzError, explain};
+use trapline_providers::Clause;
 use trapline_session::{
-    Condition, DEFAULT_MEMORY, Ending, Limits, Places, Position, Recording, Session, counted, io_sentence,
+    Command, Condition, DEFAULT_MEMORY, Ending, Limits, Places, Position, Recording, Session, counted,
+    io_sentence,
 };
 
 use super::insert::{insert_all, probing};
@@ -48,17 +52,37 @@ pub fn run(args: &FuzzArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     options::check_folders(&args.image_dir)?;
     if args.explain {
         let recording = Recording::read(&image)?;
-        let lines = finding::explained(&recording, &places(args, &image), &args.guest.image);
+        let lines = explain::explained(&recording, &places(args, &image), &args.guest.image);
         for line in lines.map_err(failure)? {
             writeln!(out, "{line}").map_err(Failure::Output)?;
         }
         return Ok(Exit::Ok);
     }
-    let mut objectives = Objectives::default();
+    let over = match (&args.function, args.continued) {
+        (Some(_), _) => Over::Function,
+        (None, Some(_)) => Over::Continued,
+        (None, None) => Over::Handlers,
+    };
+    let mut objectives = Objectives::of(over);
     args.objective.iter().try_for_each(|text| objectives.with(text)).map_err(failure)?;
     args.no_objective.iter().try_for_each(|name| objectives.without(name)).map_err(failure)?;
-    if !is_recording(&image) && !args.probes.any() {
-        return Err(Failure::Usage("there is no handler to search: use -p, -s, -n or --rpn".to_owned()));
+    Until::of(until(args)).map_err(failure)?;
+    match &args.function {
+        Some(_) if args.input.is_empty() => {
+            let text = "--function needs an input that is changed: use --input, such as --input arg0:64";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+        Some(probe) if Clause::is_bare(probe) => {}
+        Some(probe) => {
+            let text = format!(
+                "--function {probe}: write the name of a probe without a handler, such as fbt::NAME:entry"
+            );
+            return Err(Failure::Usage(text));
+        }
+        None if !is_recording(&image) && !args.probes.any() => {
+            return Err(Failure::Usage("there is no handler to search: use -p, -s, -n or --rpn".to_owned()));
+        }
+        None => {}
     }
     let fuzzer = fuzzer()?;
     let folder = |path: &Path| {
@@ -71,6 +95,11 @@ pub fn run(args: &FuzzArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     // The fuzzer takes this program's place, so that signals and the exit code are its own.
     let error = command(args, &fuzzer, &recording, talk).exec();
     Err(Failure::Usage(format!("cannot start {}: {}", fuzzer.display(), io_sentence(&error))))
+}
+
+/// Where a call of a function ends.
+fn until(args: &FuzzArgs) -> &str {
+    args.until.as_deref().unwrap_or("return")
 }
 
 fn places(args: &FuzzArgs, recording: &Path) -> Places {
@@ -109,6 +138,9 @@ fn record(args: &FuzzArgs, talk: &Talk) -> Result<PathBuf, Failure> {
         begin_recording(&builder, &path, &how, |config| config.probing = probing(&args.probes))?;
     let mut session = options::open(&builder, talk)?.start(probing(&args.probes))?;
     session.record(recorder).map_err(|error| Failure::Usage(error.to_string()))?;
+    if let Some(probe) = &args.function {
+        session.apply(Command::clause(&format!("{probe} {{ abort }}")))?;
+    }
     insert_all(&args.probes, &source, args.guest.target.is_some(), &mut session, talk)?;
     file.open()?;
     to_hits(&mut session, from, args);
@@ -133,9 +165,14 @@ fn to_hits(session: &mut Session, from: u64, args: &FuzzArgs) {
     if from > 0 && !run_to(session, from) {
         return;
     }
-    let before = session.stats().hits;
+    let hits = |session: &Session| {
+        let function = session.interposer().filter(|_| args.function.is_some());
+        let function = function.and_then(|i| i.programs().first().map(|program| program.hits));
+        function.unwrap_or_else(|| session.stats().hits)
+    };
+    let before = hits(session);
     let last = from.saturating_add(args.limit_insns.unwrap_or(LIMIT));
-    while session.stats().hits - before <= args.hits && session.icount() < last {
+    while hits(session) - before <= args.hits && session.icount() < last {
         let next = session.icount().saturating_add(SLICE).min(last);
         if !run_to(session, next) {
             return;
@@ -154,6 +191,7 @@ fn command(args: &FuzzArgs, fuzzer: &Path, recording: &Path, talk: &Talk) -> Pro
     for (option, values) in texts {
         process.args(values.iter().map(|value| format!("{option}={value}")));
     }
+    process.args(args.input.iter().map(|input| format!("--input={input}")));
     for folder in &args.image_dir {
         process.arg("--image-dir").arg(folder);
     }
@@ -163,6 +201,11 @@ fn command(args: &FuzzArgs, fuzzer: &Path, recording: &Path, talk: &Talk) -> Pro
         ("--at", args.at.map(|at| at.to_string().into())),
         ("--time", args.time.map(|time| format!("{}s", time.as_secs()).into())),
         ("--execs", args.execs.map(|execs| execs.to_string().into())),
+        ("--continue", args.continued.map(|insns| insns.to_string().into())),
+        ("--function", args.function.clone().map(OsString::from)),
+        ("--until", args.function.as_ref().map(|_| until(args).into())),
+        ("--broker", args.broker.map(|address| address.to_string().into())),
+        ("--join", args.join.map(|address| address.to_string().into())),
     ];
     for (option, value) in options.into_iter().filter_map(|(option, value)| Some((option, value?))) {
         process.arg(option).arg(value);

@@ -52,6 +52,12 @@ pub fn of_fuzz(args: &FuzzArgs) -> Result<(), Failure> {
     if let Some(option) = first(&of_records) {
         return Err(refused(option, "on a search, which prints no records"));
     }
+    if args.function.is_none() && args.until.is_some() {
+        return Err(refused("--until", "without --function"));
+    }
+    if args.function.is_some() && !args.fix.is_empty() {
+        return Err(refused("--fix", "with --function: only its inputs are changed"));
+    }
     if is_recording(Path::new(&guest.image)) || args.explain {
         return first(&of_guests).map_or(Ok(()), |option| {
             Err(refused(option, "with a recording, which has its guest, its probes and its course"))

@@ -309,13 +309,19 @@ fuzz | --corpus | -
 fuzz | --at | -
 fuzz | --hits | -
 fuzz | --limit-insns | fuzz a.tlr --limit-insns 5
+fuzz | --continue | -
+fuzz | --function | -
+fuzz | --input | -
+fuzz | --until | fuzz k -p a --until return
+fuzz | --broker | -
+fuzz | --join | -
 fuzz | --time | -
 fuzz | --execs | -
 fuzz | --seed | -
 fuzz | --jobs | -
 fuzz | --objective | -
 fuzz | --no-objective | -
-fuzz | --fix | -
+fuzz | --fix | fuzz k --function a --input ebx --fix hits
 fuzz | --image-dir | fuzz k -p a --image-dir b
 dti list | --restore | dti list a.tlr --restore b
 dti list | --at | dti list v --at 5

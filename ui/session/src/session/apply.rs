@@ -87,6 +87,7 @@ impl Session {
             }
             Command::DtiLevel { name, level } => self.set_dti_level(&name, level),
             Command::Alter { name, runs } => self.alter(&name, runs),
+            Command::Put { values } => self.put(&values),
         }
     }
 

@@ -12,7 +12,7 @@ use trapline_emu::{Moment, Reader, SentByte, Stop, TrapInterposer};
 use trapline_interposer::{CoreFile, HandlerError, Interposer, ProbeNames};
 use trapline_trace::{Record, RecordView};
 
-use super::scout::{Scout, Search};
+use super::scout::{Errand, Scout};
 use super::{Names, Operator, SavedSession, Session};
 use crate::ending::{Condition, Ending, Limits};
 use crate::recording::Event;
@@ -354,12 +354,12 @@ impl Session {
         self.slice_through(limit, until, None)
     }
 
-    /// As [`Session::slice`], with a search on the way.
+    /// As [`Session::slice`], with an errand on the way.
     pub(super) fn slice_through(
         &mut self,
         limit: u64,
         until: Option<Moment>,
-        search: Option<&mut Search>,
+        errand: Option<Errand<'_>>,
     ) -> (Stop, bool) {
         let reader = Reader { every: SLICE, shown: self.shown };
         self.machine.core_mut().pause_for(self.interposer.is_some().then_some(reader));
@@ -367,13 +367,13 @@ impl Session {
         let next = (began / EMPTY_SLICES + 1).saturating_mul(EMPTY_SLICES);
         let tick = self.interposer.as_ref().and_then(Interposer::next_tick);
         let next = tick.map_or(next, |tick| next.min(tick));
-        let stop = match search {
+        let stop = match errand {
             None => {
                 let lent = self.interposer.as_mut().map(|interposer| interposer as &mut dyn TrapInterposer);
                 self.course.run(&mut self.machine, lent, next.min(limit), until)
             }
-            Some(search) => {
-                let mut scout = Scout::new(self.interposer.as_mut(), search);
+            Some(errand) => {
+                let mut scout = Scout::new(self.interposer.as_mut(), errand);
                 self.course.run(&mut self.machine, Some(&mut scout), next.min(limit), until)
             }
         };

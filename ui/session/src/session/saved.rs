@@ -192,6 +192,11 @@ impl Session {
         SavedSession { number, ..self.save() }
     }
 
+    /// Whether the guest is in a saved state: registers, memory and devices.
+    pub fn guest_is_in(&self, saved: &SavedSession) -> bool {
+        self.machine.is_in(&saved.machine)
+    }
+
     pub(super) fn save(&mut self) -> SavedSession {
         SavedSession {
             machine: self.machine.snapshot(),

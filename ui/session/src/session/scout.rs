@@ -1,6 +1,7 @@
-//! A scout: an interposer in front of the real one, which notes the moments at which stop points are met.
+//! A scout: an interposer in front of the real one, which notes the moments at which stop points are met, or tells a follower
+//! what the guest executes.
 //!
-//! It passes everything else on. It is only used on a state that is discarded afterwards, so only its watches need to
+//! It passes everything else on. A search is only used on a state that is discarded afterwards, so only its watches need to
 //! be undone, which [`Session::scouted`](super::Session::scouted) ends.
 
 use trapline_emu::{Core, Fault, Moment, Stop, Trap, TrapInterposer, Verdict, Watch, WatchHit, WatchKind};
@@ -26,6 +27,24 @@ pub type Accepts = Box<dyn Fn(&Core) -> bool>;
 /// A witness, which gets each stop point that is met, by its number, and for an access its details. If it returns an
 /// address, executions of that address are reported from then on too, with a number above those of the points.
 pub type Witness = Box<dyn FnMut(&Core, usize, Option<&WatchHit>) -> Option<u64>>;
+
+/// Follows a run block by block.
+pub trait Follower {
+    /// A block of code is about to run from this linear address. `whole` is false where the machine advances by single
+    /// instructions. Returns whether the run goes on; otherwise it ends before the block.
+    fn block(&mut self, core: &Core, at: u64, whole: bool) -> bool;
+
+    /// An exception of the guest's is about to be delivered; the instruction is at this address.
+    fn exception(&mut self, core: &Core, vector: u8, at: u64) {
+        let _ = (core, vector, at);
+    }
+}
+
+/// What a scout does.
+pub enum Errand<'a> {
+    Search(&'a mut Search),
+    Follow(&'a mut dyn Follower),
+}
 
 /// A match of a stop point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,14 +190,22 @@ impl Search {
 }
 
 /// See the module.
-pub struct Scout<'a> {
+pub struct Scout<'a, 'e> {
     interposer: Option<&'a mut Interposer>,
-    search: &'a mut Search,
+    errand: Errand<'e>,
 }
 
-impl<'a> Scout<'a> {
-    pub fn new(interposer: Option<&'a mut Interposer>, search: &'a mut Search) -> Self {
-        Self { interposer, search }
+impl<'a, 'e> Scout<'a, 'e> {
+    pub fn new(interposer: Option<&'a mut Interposer>, errand: Errand<'e>) -> Self {
+        Self { interposer, errand }
+    }
+
+    /// The search, and the number of its stop point that an identifier names.
+    fn point_of(&mut self, id: u32) -> Option<(&mut Search, usize)> {
+        match (&mut self.errand, id.checked_sub(FIRST_ID)) {
+            (Errand::Search(search), Some(point)) => Some((search, point as usize)),
+            _ => None,
+        }
     }
 
     fn pass<T>(&mut self, call: impl FnOnce(&mut Interposer) -> T) -> Option<T> {
@@ -186,19 +213,34 @@ impl<'a> Scout<'a> {
     }
 }
 
-impl TrapInterposer for Scout<'_> {
+impl TrapInterposer for Scout<'_, '_> {
     fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
-        match trap.patch.checked_sub(FIRST_ID) {
-            Some(point) if trap.vector == 1 => {
-                self.search.tell(core, point as usize, None);
-                self.search.met(core, point as usize);
+        match self.point_of(trap.patch).filter(|_| trap.vector == 1) {
+            Some((search, point)) => {
+                search.tell(core, point, None);
+                search.met(core, point);
                 Verdict::Declined
             }
-            _ => self.pass(|i| i.trap(core, trap)).unwrap_or(Verdict::Declined),
+            None => self.pass(|i| i.trap(core, trap)).unwrap_or(Verdict::Declined),
+        }
+    }
+
+    fn wants_blocks(&self) -> bool {
+        matches!(self.errand, Errand::Follow(_))
+    }
+
+    fn block(&mut self, core: &mut Core, at: u64, whole: bool) {
+        if let Errand::Follow(follower) = &mut self.errand
+            && !follower.block(core, at, whole)
+        {
+            core.finish(Stop::Requested);
         }
     }
 
     fn exception(&mut self, core: &mut Core, vector: u8, at: u64) -> bool {
+        if let Errand::Follow(follower) = &mut self.errand {
+            follower.exception(core, vector, at);
+        }
         self.pass(|i| i.exception(core, vector, at)).unwrap_or(false)
     }
 
@@ -215,10 +257,10 @@ impl TrapInterposer for Scout<'_> {
     }
 
     fn watched(&mut self, core: &mut Core, hit: &WatchHit) {
-        match hit.id.checked_sub(FIRST_ID) {
-            Some(point) => {
-                self.search.tell(core, point as usize, Some(hit));
-                self.search.met(core, point as usize);
+        match self.point_of(hit.id) {
+            Some((search, point)) => {
+                search.tell(core, point, Some(hit));
+                search.met(core, point);
             }
             None => {
                 self.pass(|i| i.watched(core, hit));

@@ -25,6 +25,18 @@ impl Session {
         CodeAddress::of(core, core.env().eip()).symbol(&self.target)
     }
 
+    /// The symbol of an address of the kernel or of one of the modules that it has loaded, if there is one.
+    pub fn symbol_of(&self, address: u64) -> Option<String> {
+        let of_module = || {
+            let (core, profile) = (self.machine.core(), (self.profile)());
+            let mut unwinder = self.target.unwinder();
+            let (name, base) = unwinder.kernel_module(core, profile.as_deref(), address)?;
+            let found = unwinder.module_symbol(&name, address.wrapping_sub(base))?;
+            Some(format!("{name}:{}", plain(found)))
+        };
+        self.target.symbol(address).or_else(of_module)
+    }
+
     /// The current stack, innermost first: that of the kernel, or in user mode that of the program.
     pub fn stack(&self, most: usize) -> Vec<StackFrame> {
         let profile = (self.profile)();

@@ -6,7 +6,7 @@ use trapline_interposer::{Interposer, Output, ProgramId, Traces};
 use trapline_os::OsProfile;
 
 use super::run::Keep;
-use super::scout::Search;
+use super::scout::{Errand, Search};
 use super::{Observer, SavedSession, Session};
 use crate::commands::{CommandError, short_name};
 use crate::ending::{Condition, Ending};
@@ -100,7 +100,7 @@ impl Session {
         search: Option<&mut Search>,
     ) -> (Stop, bool) {
         let Some(search) = search else { return self.slice(limit, until) };
-        let answer = self.slice_through(limit, until, Some(search));
+        let answer = self.slice_through(limit, until, Some(Errand::Search(&mut *search)));
         if let Some(interposer) = &mut self.interposer {
             search.hits(&interposer.take_noted());
         }

@@ -20,6 +20,11 @@ impl Session {
         interposer.try_handler(self.machine.core_mut(), at, state, view, observer)
     }
 
+    /// The program of the last handler of which an assertion did not hold since the last call.
+    pub fn take_refuted(&mut self) -> Option<String> {
+        self.interposer.as_mut()?.take_refuted().map(str::to_owned)
+    }
+
     /// Lets handlers of a program see other values at some of their runs.
     pub(super) fn alter(&mut self, name: &str, runs: Vec<AlteredRun>) -> Answer {
         let id = self.find(name)?;

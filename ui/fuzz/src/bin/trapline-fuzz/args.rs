@@ -1,14 +1,17 @@
 //! The options of `trapline-fuzz`. `trapline fuzz` passes them on; its help describes them.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use clap::Parser;
+use trapline_fuzz::inputs::Input;
 use trapline_session::{Position, numbers};
 
-/// Searches for states in which the handlers of a recorded run do what they must not. `trapline fuzz` starts it; see there.
+/// Searches for states in which the handlers of a recorded run, or a function of the guest, do what they must not.
+/// `trapline fuzz` starts it; see there.
 #[derive(Debug, Parser)]
 #[command(name = "trapline-fuzz", version)]
 pub struct Args {
@@ -24,6 +27,18 @@ pub struct Args {
     /// Take the hits from this position on
     #[arg(long, value_name = "POSITION")]
     pub at: Option<Position>,
+    /// Let the guest run on after the first handler of a state, for this many instructions
+    #[arg(long = "continue", value_name = "N", value_parser = numbers::positive, conflicts_with = "function")]
+    pub continued: Option<u64>,
+    /// Run a function of the guest: that at whose first instruction this probe is
+    #[arg(long, value_name = "PROBE")]
+    pub function: Option<String>,
+    /// An input of the function
+    #[arg(long, value_name = "INPUT", requires = "function")]
+    pub input: Vec<Input>,
+    /// Where a call of the function ends
+    #[arg(long, value_name = "WHERE", default_value = "return", requires = "function")]
+    pub until: String,
     /// Keep the states of this many real hits
     #[arg(long, value_name = "N", default_value = "8", value_parser = numbers::positive)]
     pub hits: u64,
@@ -39,9 +54,18 @@ pub struct Args {
     /// Processes that search together
     #[arg(long, value_name = "N", default_value = "1", value_parser = jobs)]
     pub jobs: u64,
+    /// Search together with processes that join at this address
+    #[arg(long, value_name = "ADDR", conflicts_with = "join")]
+    pub broker: Option<SocketAddr>,
+    /// Search together with the process at this address
+    #[arg(long, value_name = "ADDR")]
+    pub join: Option<SocketAddr>,
     /// One process of several: it tells what it finds, and shares its states through the broker at this port
     #[arg(long, value_name = "PORT", hide = true)]
     pub port: Option<u16>,
+    /// Only measure: the search, or what LibAFL does with a subject that does nothing
+    #[arg(long, value_name = "WHAT", hide = true, requires = "execs", value_parser = ["search", "empty"])]
+    pub speed: Option<String>,
     /// An objective to switch on
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub objective: Vec<String>,
@@ -81,6 +105,9 @@ impl Args {
             ("--at", self.at.map(|at| at.to_string().into())),
             ("--time", self.time.map(|time| format!("{}s", time.as_secs()).into())),
             ("--execs", self.execs.map(|execs| execs.div_ceil(self.jobs).to_string().into())),
+            ("--continue", self.continued.map(|insns| insns.to_string().into())),
+            ("--function", self.function.clone().map(OsString::from)),
+            ("--until", self.function.as_ref().map(|_| self.until.clone().into())),
         ];
         command.arg(&self.recording);
         for (option, value) in values {
@@ -94,6 +121,7 @@ impl Args {
         for (option, values) in texts {
             command.args(values.iter().map(|value| format!("{option}={value}")));
         }
+        command.args(self.input.iter().map(|input| format!("--input={input}")));
         for folder in &self.image_dir {
             command.arg("--image-dir").arg(folder);
         }

@@ -1,9 +1,10 @@
-//! `trapline-fuzz`: searches for states in which the handlers of a recorded run do what they must not. `trapline fuzz` starts it.
+//! `trapline-fuzz`: searches for states in which the handlers of a recorded run, or a function of the guest, do what they must not. `trapline fuzz` starts it.
 
 #![forbid(unsafe_code)]
 
 mod args;
 mod progress;
+mod speed;
 
 use std::io::Read;
 use std::process::ExitCode;
@@ -14,13 +15,16 @@ use std::time::{Duration, Instant};
 use args::Args;
 use clap::Parser;
 use progress::{Far, Progress};
+use speed::Empty;
 use trapline_fuzz::FuzzError;
+use trapline_fuzz::calls::{self, Calls};
 use trapline_fuzz::change::Scope;
 use trapline_fuzz::finding::{Finding, Folder};
 use trapline_fuzz::hits::Hits;
-use trapline_fuzz::jobs::{Event, Jobs, Message};
-use trapline_fuzz::objectives::Objectives;
+use trapline_fuzz::jobs::{Event, Jobs, Message, Others};
+use trapline_fuzz::objectives::{Objectives, Over};
 use trapline_fuzz::search::{Begin, Listener, search};
+use trapline_fuzz::subject::Subject;
 use trapline_fuzz::trials::{Ended, Trials};
 use trapline_fuzz::verdict::verdict;
 use trapline_session::{Places, Recording, counted};
@@ -63,12 +67,12 @@ struct Alone<'a> {
     ended: Ended,
 }
 
-impl Listener for Alone<'_> {
-    fn goes_on(&mut self, trials: &Trials, states: usize) -> bool {
+impl<T: Subject> Listener<T> for Alone<'_> {
+    fn goes_on(&mut self, subject: &T, states: usize) -> bool {
         let found = self.found;
-        let far = || Far { trials: trials.summary.trials, places: trials.coverage.reached(), states, found };
+        let far = || Far { trials: subject.made(), places: subject.coverage().reached(), states, found };
         self.progress.tell(far);
-        match self.until.ended(trials.summary.trials, self.progress.elapsed()) {
+        match self.until.ended(subject.made(), self.progress.elapsed()) {
             None => true,
             Some(ended) => {
                 self.ended = ended;
@@ -77,15 +81,16 @@ impl Listener for Alone<'_> {
         }
     }
 
-    fn found(&mut self, finding: &Finding, trials: &Trials) -> Result<(), FuzzError> {
+    fn found(&mut self, finding: &Finding, subject: &mut T) -> Result<(), FuzzError> {
         self.found += 1;
-        keep(&self.folder, finding, trials)
+        self.progress.clear();
+        keep(&self.folder, finding, subject)
     }
 }
 
 /// Writes a finding, and then prints it: what is printed is in its file.
-fn keep(folder: &Folder<'_>, finding: &Finding, trials: &Trials) -> Result<(), FuzzError> {
-    let path = folder.write(finding, trials.hits())?;
+fn keep<T: Subject>(folder: &Folder<'_>, finding: &Finding, subject: &mut T) -> Result<(), FuzzError> {
+    let path = subject.write(finding, folder)?;
     let differences = counted(finding.state.differences() as u64, "difference");
     let hits = counted(finding.state.hits.len() as u64, "hit");
     println!("found {} after {} executions: {hits}, {differences}", path.display(), finding.trials);
@@ -100,12 +105,12 @@ struct OneOfSeveral {
     ended: Ended,
 }
 
-impl Listener for OneOfSeveral {
-    fn goes_on(&mut self, trials: &Trials, states: usize) -> bool {
-        let made = trials.summary.trials;
+impl<T: Subject> Listener<T> for OneOfSeveral {
+    fn goes_on(&mut self, subject: &T, states: usize) -> bool {
+        let made = subject.made();
         if self.told.elapsed() >= EVERY {
             self.told = Instant::now();
-            let progress = Message::Progress { trials: made, places: trials.coverage.reached(), states };
+            let progress = Message::Progress { trials: made, places: subject.coverage().reached(), states };
             if progress.tell().is_err() {
                 // The process that has started this one has ended.
                 self.until.interrupted.store(true, Ordering::Relaxed);
@@ -120,7 +125,7 @@ impl Listener for OneOfSeveral {
         }
     }
 
-    fn found(&mut self, finding: &Finding, _: &Trials) -> Result<(), FuzzError> {
+    fn found(&mut self, finding: &Finding, _: &mut T) -> Result<(), FuzzError> {
         Message::Found(finding.clone()).tell().map_err(|error| FuzzError::Search(error.to_string()))
     }
 }
@@ -145,42 +150,76 @@ fn run(args: &Args) -> Result<bool, FuzzError> {
     let flag = Arc::clone(&interrupted);
     // Without the handler, Ctrl-C ends the program at once; what was found is in its files.
     let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
-    let mut objectives = Objectives::default();
+    let over = match (&args.function, args.continued) {
+        (Some(_), _) => Over::Function,
+        (None, Some(_)) => Over::Continued,
+        (None, None) => Over::Handlers,
+    };
+    let mut objectives = Objectives::of(over);
     args.objective.iter().try_for_each(|text| objectives.with(text))?;
     args.no_objective.iter().try_for_each(|name| objectives.without(name))?;
     let recording = Recording::read(&args.recording)?;
     let places = Places { folders: args.image_dir.clone(), ..Places::of(&args.recording) };
-    let hits = Hits::of(&recording, &places, args.at, usize::try_from(args.hits).unwrap_or(usize::MAX))?;
+    let most = usize::try_from(args.hits).unwrap_or(usize::MAX);
+    let hits = Hits::of_program(&recording, &places, args.at, most, args.function.as_deref())?;
     let fixed = |what: &str| args.fix.iter().any(|fixed| fixed == what);
     let scope = Scope::of(&hits, !fixed("variables"), !fixed("hits"));
+    let folder = Folder { recording: &recording, places: &places, folder: &args.findings };
+    if let Some(function) = &args.function {
+        let until = calls::Until::of(&args.until)?;
+        let calls = Calls::new(hits, function, &args.input, until, objectives)?;
+        return of_subject(args, calls, scope, folder, interrupted);
+    }
     let room = recording.config().probing.channel.sub_buffer_size;
     let trials = Trials::new(hits, objectives, room);
+    let trials = match args.continued {
+        None => trials,
+        Some(insns) => trials.continued(insns),
+    };
+    of_subject(args, trials, scope, folder, interrupted)
+}
+
+/// Searches over a subject; returns whether anything was found.
+fn of_subject<T: Subject>(
+    args: &Args,
+    subject: T,
+    scope: Scope,
+    folder: Folder<'_>,
+    interrupted: Arc<AtomicBool>,
+) -> Result<bool, FuzzError> {
+    if let (Some(what), Some(most)) = (&args.speed, args.execs) {
+        let told = match what.as_str() {
+            "empty" => speed::measure(Empty::in_place_of(subject), scope, most),
+            _ => speed::measure(subject, scope, most),
+        };
+        println!("{}", told?);
+        return Ok(false);
+    }
     let time = args.time.or_else(|| args.execs.is_none().then_some(DEFAULT_TIME));
     let until = Until { most: args.execs, time, interrupted };
     if let Some(port) = args.port {
-        return one_of_several(args, (trials, scope), until, port);
+        return one_of_several(args, (subject, scope), until, port);
     }
-    let folder = Folder { recording: &recording, places: &places, folder: &args.findings };
     let progress = Progress::new(args.quiet);
-    let (trials, findings, ended) = if args.jobs > 1 {
-        together(args, trials, &until, &folder, progress)?
+    let (subject, findings, ended) = if args.jobs > 1 || args.broker.is_some() || args.join.is_some() {
+        together(args, subject, &until, &folder, progress)?
     } else {
         let mut alone = Alone { folder, until, progress, found: 0, ended: Ended::Trials };
         let begin = Begin { seed: args.seed, corpus: args.corpus.as_deref(), port: None };
-        let (trials, findings) = search(trials, scope, &begin, &mut alone)?;
-        alone.progress.end();
-        (trials, findings, alone.ended)
+        let (subject, findings) = search(subject, scope, &begin, &mut alone)?;
+        alone.progress.clear();
+        (subject, findings, alone.ended)
     };
-    for line in verdict(&trials, &findings, ended) {
+    for line in verdict(&subject, &findings, ended) {
         println!("{line}");
     }
     Ok(!findings.is_empty())
 }
 
 /// Searches as one of several processes, until that which has started it closes the input.
-fn one_of_several(
+fn one_of_several<T: Subject>(
     args: &Args,
-    (trials, scope): (Trials, Scope),
+    (subject, scope): (T, Scope),
     until: Until,
     port: u16,
 ) -> Result<bool, FuzzError> {
@@ -192,21 +231,22 @@ fn one_of_several(
     let now = Instant::now();
     let mut listener = OneOfSeveral { until, begun: now, told: now, ended: Ended::Trials };
     let begin = Begin { seed: args.seed, corpus: args.corpus.as_deref(), port: Some(port) };
-    let (trials, _) = search(trials, scope, &begin, &mut listener)?;
-    let told = Message::Ended(trials.report(listener.ended)).tell();
+    let (subject, _) = search(subject, scope, &begin, &mut listener)?;
+    let told = Message::Ended(subject.report(listener.ended)).tell();
     told.map(|()| false).map_err(|error| FuzzError::Search(error.to_string()))
 }
 
 /// Starts several processes, keeps what they find, and adds up what they have shown.
-fn together(
+fn together<T: Subject>(
     args: &Args,
-    mut trials: Trials,
+    mut subject: T,
     until: &Until,
     folder: &Folder<'_>,
     mut progress: Progress,
-) -> Result<(Trials, Vec<Finding>, Ended), FuzzError> {
+) -> Result<(T, Vec<Finding>, Ended), FuzzError> {
     let many = args.jobs as usize;
-    let mut jobs = Jobs::start(many, |job, port| args.of_job(job, port))?;
+    let others = Others { broker: args.broker, join: args.join };
+    let mut jobs = Jobs::start(many, others, |job, port| args.of_job(job, port))?;
     let mut far = vec![Far::default(); many];
     let mut findings: Vec<Finding> = Vec::new();
     let mut ended = Ended::Trials;
@@ -219,12 +259,13 @@ fn together(
             }
             Event::Told(_, Message::Found(finding)) => {
                 if !findings.iter().any(|known| known.fallen == finding.fallen) {
-                    keep(folder, &finding, &trials)?;
+                    progress.clear();
+                    keep(folder, &finding, &mut subject)?;
                     findings.push(finding);
                 }
             }
             Event::Told(_, Message::Ended(report)) => {
-                trials.add(&report);
+                subject.add(&report);
                 ended = ended.max(report.ended);
             }
             Event::Lost(job) => eprintln!("trapline: job {} has ended early; the others go on", job + 1),
@@ -240,6 +281,6 @@ fn together(
             found: findings.len(),
         });
     }
-    progress.end();
-    Ok((trials, findings, ended))
+    progress.clear();
+    Ok((subject, findings, ended))
 }

@@ -1,0 +1,109 @@
+//! The fuzzer: executions a second of one core, beside LibAFL with a subject that does nothing, and two jobs against one.
+
+use super::table::{Row, Target, median};
+use std::error::Error;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+use std::time::Instant;
+
+use trapline_session::{Command, Condition, GuestBuilder, Limits, Recorder, SourceOptions, compile};
+use trapline_tests::built;
+
+/// 20 operations, of which some read memory.
+const HANDLER: &str = "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\nlogmax = 64\n\
+    push r, esp\npush mem, u32\npush 0xff\nand\nlog 1\npush r, eax\npush 3\nand\nlog 1\npush r, esp\npush 4\nadd\n\
+    push mem, u32\npush 1\nadd\nlog 1\npush pid\nlog 1\nnop\nexit\n";
+/// A function of the guest, of about 2,000 instructions, and its inputs.
+const FUNCTION: &str = "fbt::net_send:entry";
+const INPUT: &str = "arg0:arg1";
+
+/// Records a run with these commands, into a file.
+fn record(path: &Path, commands: Vec<Command>, insns: u64) -> Result<(), Box<dyn Error>> {
+    let builder = GuestBuilder::embedded("x86_64").memory(32 << 20);
+    let (builder, config, blobs) = builder.recorded(false)?;
+    let recorder = Recorder::begin(Box::new(File::create(path)?), &config, &blobs)?;
+    let mut session = builder.start()?;
+    session.record(recorder)?;
+    for command in commands {
+        session.apply(command)?;
+    }
+    session.run_until(&Condition::end(), &Limits::insns(insns));
+    session.finish_recording()?;
+    Ok(())
+}
+
+/// Executions a second, as the fuzzer measures itself.
+fn speed(
+    fuzzer: &Path,
+    recording: &Path,
+    execs: u64,
+    what: &str,
+    more: &[&str],
+) -> Result<f64, Box<dyn Error>> {
+    let mut process = Process::new(fuzzer);
+    process.arg(recording).args(["--findings", "."]).args(["--speed", what]).args(more);
+    let output = process.args(["--execs", &execs.to_string()]).output()?;
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|_| format!("trapline-fuzz: {}", String::from_utf8_lossy(&output.stderr)))?;
+    let number = |key: &str| told.get(key).and_then(serde_json::Value::as_f64).unwrap_or_default();
+    Ok(number("executions") / number("seconds").max(1e-9))
+}
+
+/// Seconds that a search takes with so many jobs.
+fn seconds(fuzzer: &Path, recording: &Path, folder: &Path, jobs: &str) -> Result<f64, Box<dyn Error>> {
+    let begun = Instant::now();
+    let mut process = Process::new(fuzzer);
+    process.arg(recording).arg("--findings").arg(folder).args(["--execs", "6000000", "--jobs", jobs, "-q"]);
+    process.output()?;
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+/// The rows; a sentence if the fuzzer is not built.
+pub fn rows(rounds: usize) -> Result<Result<Vec<Row>, &'static str>, Box<dyn Error>> {
+    let Some(fuzzer) = built::fuzzer() else {
+        return Ok(Err("the fuzzer: skipped, it is not built (make fuzzer)"));
+    };
+    let folder: PathBuf = std::env::temp_dir().join(format!("trapline-bench-fuzz-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let (handler, function) = (folder.join("handler.tlr"), folder.join("function.tlr"));
+    let program = compile("handler.rpn", HANDLER, &SourceOptions::default())?;
+    record(&handler, vec![Command::insert("handler.rpn", program)], 3_000_000)?;
+    record(&function, vec![Command::clause(&format!("{FUNCTION} {{ abort }}"))], 30_000_000)?;
+    let of_function = ["--function", FUNCTION, "--input", INPUT, "--hits", "1"];
+    let kinds: [(&str, &Path, u64, &str, &[&str], f64, &'static str); 4] = [
+        ("LibAFL with an empty target", &handler, 2_000_000, "empty", &[], 0.0, ""),
+        ("a handler of 20 operations", &handler, 2_000_000, "search", &[], 200_000.0, "200,000/s"),
+        (
+            "   and 1,000 instructions after it",
+            &handler,
+            200_000,
+            "search",
+            &["--continue", "1000"],
+            20_000.0,
+            "20,000/s",
+        ),
+        ("a function of 2,000 instructions", &function, 60_000, "search", &of_function, 5_000.0, "5,000/s"),
+    ];
+    let mut rows = Vec::new();
+    for (what, recording, execs, kind, more, wanted, of) in kinds {
+        let mut speeds = Vec::new();
+        for _ in 0..rounds {
+            speeds.push(speed(&fuzzer, recording, execs, kind, more)?);
+        }
+        let speed = median(speeds);
+        let row = Row::plain(what, 1e6 / speed, "us");
+        rows.push(if wanted > 0.0 { row.against(speed / wanted, of, Target::AtLeast(1.0)) } else { row });
+    }
+    let (mut times, mut ratios) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let (one, two) =
+            (seconds(&fuzzer, &handler, &folder, "1")?, seconds(&fuzzer, &handler, &folder, "2")?);
+        times.push(two);
+        ratios.push(one / two);
+    }
+    let row = Row::plain("6 million executions by two jobs", median(times), "s");
+    rows.push(row.against(median(ratios), "one job", Target::AtLeast(1.7)));
+    std::fs::remove_dir_all(&folder)?;
+    Ok(Ok(rows))
+}

@@ -1,0 +1,497 @@
+//! Calls: runs a function of the guest from a real hit at its beginning to its return, with other inputs, and says which
+//! objectives fell.
+//!
+//! Unlike a handler on trial, the function runs in the guest itself: interrupts are delivered, devices answer, probes are hit.
+//! Each call begins with the saved state of the real hit.
+
+use std::collections::BTreeMap;
+use std::hash::Hasher as _;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use trapline_emu::Operands;
+use trapline_session::{Command, CommandError, Condition, Ending, Limits, Position};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::error::FuzzError;
+use crate::finding::{Finding, Folder};
+use crate::hits::Hits;
+use crate::inputs::{Input, Place, gather, scatter};
+use crate::objectives::{Fallen, Objective, Objectives};
+use crate::state::State;
+use crate::steps::{Back, Exception, Steps};
+use crate::subject::Subject;
+use crate::trials::{Ended, Knowledge, Report, Summary};
+use crate::verdict;
+use crate::watch::Coverage;
+
+/// One call in so many is repeated, to see whether it gives the same; and each that reaches anything new.
+const REPEATED: u64 = 64;
+/// Least instructions after which a call that has not returned is ended.
+const LEAST_LIMIT: u64 = 1_000_000;
+/// How many times longer than the longest real call another one may be.
+const LONGER: u64 = 16;
+/// Most runs in which a finding is brought nearer to the real hit: a crash may take a million instructions.
+const MOST_TRIES: usize = 1500;
+
+/// Where a call ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// Where the function returns.
+    Return,
+    /// At this instruction count.
+    Count(u64),
+}
+
+impl Until {
+    /// `return`, or a position that is an instruction count.
+    ///
+    /// # Errors
+    /// It is another position.
+    pub fn of(text: &str) -> Result<Self, FuzzError> {
+        if text == "return" {
+            return Ok(Self::Return);
+        }
+        match text.parse() {
+            Ok(Position::At { icount, ordinal: 0 }) => Ok(Self::Count(icount)),
+            _ => Err(FuzzError::Objective(format!(
+                "--until {text}: write `return`, or the instruction count at which a call ends, such as 300M"
+            ))),
+        }
+    }
+}
+
+/// How calls ended.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+pub struct Endings {
+    /// Calls.
+    pub calls: u64,
+    /// Those that returned.
+    pub returned: u64,
+    /// Those that were ended because they took too long.
+    pub too_long: u64,
+    /// Those whose inputs could not be put.
+    pub refused: u64,
+    /// The most instructions of one that returned.
+    pub longest: u64,
+    /// The ways in which the guest ended them otherwise, and how often.
+    pub otherwise: BTreeMap<String, u64>,
+}
+
+impl Endings {
+    /// Adds those of another process.
+    pub fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.returned += other.returned;
+        self.too_long += other.too_long;
+        self.refused += other.refused;
+        self.longest = self.longest.max(other.longest);
+        for (how, count) in &other.otherwise {
+            *self.otherwise.entry(how.clone()).or_default() += count;
+        }
+    }
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum End {
+    /// It returned, or came to where it was to end.
+    Returned,
+    /// It took too long.
+    TooLong,
+    /// Its inputs could not be put.
+    Refused,
+    /// The kernel has jumped to where there is no code.
+    NoCode,
+    /// The guest ended it.
+    Guest(Ending),
+}
+
+/// What one call did.
+struct Done {
+    end: End,
+    instructions: u64,
+    digest: u64,
+    /// The program of a probe whose assertion did not hold.
+    refuted: Option<String>,
+    fault: Option<Exception>,
+    /// The last block.
+    last: u64,
+}
+
+/// See the module.
+pub struct Calls {
+    hits: Hits,
+    /// The name of the probe.
+    function: String,
+    /// For each hit: where its inputs are, and where it returns to.
+    begins: Vec<(Vec<Place>, Option<Back>)>,
+    until: Until,
+    limit: u64,
+    objectives: Objectives,
+    condition: Condition,
+    coverage: Coverage,
+    repeated: Coverage,
+    /// How the calls ended.
+    pub endings: Endings,
+    fallen: Vec<Fallen>,
+    failed: Option<String>,
+    /// Whether the kernel maps some of its code when it is fetched.
+    maps_code: bool,
+}
+
+impl Calls {
+    /// Of a function whose real hits these are.
+    ///
+    /// # Errors
+    /// An input is not to be found, or a real call does not end.
+    pub fn new(
+        mut hits: Hits,
+        function: &str,
+        inputs: &[Input],
+        until: Until,
+        objectives: Objectives,
+    ) -> Result<Self, FuzzError> {
+        let mut begins = Vec::new();
+        for number in 0..hits.list.len() {
+            begins.push(begin_of(&mut hits, number, inputs, until)?);
+        }
+        let condition =
+            objectives.texts.iter().fold(Condition::end(), |condition, text| condition.or_crash_text(text));
+        let coverage = || Coverage::of_size(Steps::SLOTS);
+        let mut calls = Self {
+            hits,
+            function: function.to_owned(),
+            begins,
+            until,
+            limit: LEAST_LIMIT,
+            objectives,
+            condition,
+            coverage: coverage(),
+            repeated: coverage(),
+            endings: Endings::default(),
+            fallen: Vec::new(),
+            failed: None,
+            maps_code: false,
+        };
+        calls.check_real()?;
+        Ok(calls)
+    }
+
+    /// Checks that the real calls end, and learns how long they are.
+    fn check_real(&mut self) -> Result<(), FuzzError> {
+        let given = std::mem::replace(&mut self.limit, 1 << 32);
+        let mut longest = 0;
+        for number in 0..self.hits.list.len() {
+            let done = self.call(&State::real(number), None)?;
+            let how = match done.end {
+                End::Returned => None,
+                End::Guest(ending) => Some(ending.to_string()),
+                End::NoCode => Some("it jumps to where there is no code".to_owned()),
+                End::TooLong | End::Refused => Some("it takes too long".to_owned()),
+            };
+            if let Some(how) = how {
+                return Err(FuzzError::NoReturn { hit: number as u64 + 1, how });
+            }
+            longest = longest.max(done.instructions);
+        }
+        self.coverage.begin();
+        self.endings.longest = longest;
+        let most = if self.objectives.has(Objective::Insns) { self.objectives.insns + 1 } else { 0 };
+        self.limit = given.max(longest.saturating_mul(LONGER)).max(most);
+        Ok(())
+    }
+
+    /// The name of the probe.
+    #[must_use]
+    pub fn function(&self) -> &str {
+        &self.function
+    }
+
+    /// What ends a call, besides its return.
+    #[must_use]
+    pub fn condition(&self) -> &Condition {
+        &self.condition
+    }
+
+    /// Most instructions of a call.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The inputs at a hit.
+    #[must_use]
+    pub fn places(&self, hit: usize) -> &[Place] {
+        self.begins.get(hit).map(|(places, _)| places.as_slice()).unwrap_or_default()
+    }
+
+    /// The instruction count at which the call of a state ends.
+    ///
+    /// # Errors
+    /// The machine cannot be brought to the hit.
+    pub fn end(&mut self, state: &State) -> Result<u64, FuzzError> {
+        let begin = self.hits.list.get(state.first).map_or(0, |hit| hit.icount);
+        Ok(begin.saturating_add(self.call(state, None)?.instructions))
+    }
+
+    /// One call. What it reaches is added to the coverage.
+    fn call(&mut self, state: &State, mut operands: Option<&mut Vec<Operands>>) -> Result<Done, FuzzError> {
+        let done = self.attempt(state, operands.as_deref_mut())?;
+        let is_code = |fault: Exception| self.hits.session.symbol_of(fault.at).is_some();
+        if done.end == End::NoCode && done.fault.is_some_and(is_code) {
+            // The kernel maps some of its code when it is fetched.
+            self.maps_code = true;
+            self.coverage.begin();
+            return self.attempt(state, operands);
+        }
+        Ok(done)
+    }
+
+    fn attempt(&mut self, state: &State, operands: Option<&mut Vec<Operands>>) -> Result<Done, FuzzError> {
+        if let Some(why) = &self.failed {
+            return Err(FuzzError::Search(format!("the machine cannot run any more: {why}")));
+        }
+        let number = state.first.min(self.hits.list.len().saturating_sub(1));
+        self.hits.leave();
+        self.hits.go_to(number)?;
+        self.hits.leave();
+        let icount = self.hits.list.get(number).map_or(0, |hit| hit.icount);
+        let back = self.begins.get(number).and_then(|(_, back)| *back);
+        let session = &mut self.hits.session;
+        session.take_refuted();
+        let mut done =
+            Done { end: End::Refused, instructions: 0, digest: 0, refuted: None, fault: None, last: 0 };
+        let values = state.hits.first().cloned().unwrap_or_default();
+        if !values.is_empty() {
+            match session.apply(Command::Put { values }) {
+                Ok(_) => {}
+                Err(CommandError::NotWritable(_) | CommandError::NotPut(_)) => return Ok(done),
+                Err(other) => return Err(other.into()),
+            }
+        }
+        let limit = match self.until {
+            Until::Return => icount.saturating_add(self.limit),
+            Until::Count(count) => count,
+        };
+        let mut steps = Steps::new(&mut self.coverage, back, operands);
+        steps.maps_code = self.maps_code;
+        let ending = session.run_followed(&self.condition, &Limits::insns(limit), &mut steps);
+        (done.fault, done.last) = (steps.fault, steps.last);
+        done.end = match ending {
+            None if steps.no_code => End::NoCode,
+            None => End::Returned,
+            Some(Ending::Limit) if self.until == Until::Return => End::TooLong,
+            Some(Ending::Limit) => End::Returned,
+            Some(ending) => End::Guest(ending),
+        };
+        done.instructions = session.icount().saturating_sub(icount);
+        let mut digest = Xxh3::new();
+        digest.write_u64(session.icount());
+        digest.write_u64(session.core().linear_ip());
+        digest.write(session.console());
+        (0..16).for_each(|n| digest.write_u64(session.core().env().gpr(n)));
+        done.digest = digest.finish();
+        done.refuted = session.take_refuted();
+        Ok(done)
+    }
+
+    /// Runs a state in full: the call, and what fell.
+    fn once(&mut self, state: &State) -> Result<u64, FuzzError> {
+        let done = self.call(state, None)?;
+        self.endings.calls += 1;
+        self.coverage.guest_length(done.instructions);
+        let mut otherwise = |how: String| *self.endings.otherwise.entry(how).or_default() += 1;
+        match &done.end {
+            End::Returned => {
+                self.endings.returned += 1;
+                self.endings.longest = self.endings.longest.max(done.instructions);
+            }
+            End::TooLong => self.endings.too_long += 1,
+            End::Refused => self.endings.refused += 1,
+            End::NoCode => otherwise("the guest jumped to where there is no code".to_owned()),
+            End::Guest(Ending::TripleFault(_)) => otherwise("the guest crashed: triple fault".to_owned()),
+            End::Guest(ending) => otherwise(ending.to_string()),
+        }
+        self.judge(&done);
+        Ok(done.digest)
+    }
+
+    /// Says which objectives fell.
+    fn judge(&mut self, done: &Done) {
+        if done.instructions > self.objectives.insns {
+            self.fall(Objective::Insns, String::new());
+        }
+        if let Some(program) = &done.refuted {
+            let name = program.clone();
+            if self.objectives.has(Objective::Assert) {
+                self.add(Fallen { objective: Objective::Assert, program: name, at: 0, what: "".into() });
+            }
+        }
+        let ending = match &done.end {
+            End::NoCode => return self.fall(Objective::GuestCrash, self.place(done)),
+            End::Guest(ending) => ending,
+            _ => return,
+        };
+        match ending {
+            Ending::CrashText(_) => self.fall(Objective::Text, self.place(done)),
+            Ending::CannotGoOn(why) if why.starts_with("an error inside Trapline") => {
+                self.failed = Some(why.clone());
+                self.fall(Objective::Panic, String::new());
+            }
+            Ending::KernelCrashed(_) | Ending::TripleFault(_) | Ending::Reset(_) | Ending::Halted => {
+                self.fall(Objective::GuestCrash, self.place(done));
+            }
+            _ => {}
+        }
+    }
+
+    /// Where a call crashed: at the last exception; or where the code came from, if that is not code of the kernel.
+    fn place(&self, done: &Done) -> String {
+        let session = &self.hits.session;
+        let (at, before) = done.fault.map_or((done.last, done.last), |fault| (fault.at, fault.before));
+        let symbol = session.symbol_of(at).or_else(|| Some(format!("after {}", session.symbol_of(before)?)));
+        symbol.unwrap_or_else(|| "unknown code".to_owned())
+    }
+
+    fn fall(&mut self, objective: Objective, what: String) {
+        if self.objectives.has(objective) {
+            self.add(Fallen { objective, program: self.function.clone(), at: 0, what: what.into() });
+        }
+    }
+
+    fn add(&mut self, fallen: Fallen) {
+        if !self.fallen.contains(&fallen) {
+            self.fallen.push(fallen);
+        }
+    }
+
+    /// Runs a state again, which must do the same.
+    fn repeat(&mut self, state: &State, first: u64) -> Result<(), FuzzError> {
+        if !self.objectives.has(Objective::Nondeterminism) || self.failed.is_some() {
+            return Ok(());
+        }
+        std::mem::swap(&mut self.coverage, &mut self.repeated);
+        self.coverage.begin();
+        let second = self.call(state, None);
+        std::mem::swap(&mut self.coverage, &mut self.repeated);
+        if second?.digest != first {
+            self.fall(Objective::Nondeterminism, String::new());
+        }
+        Ok(())
+    }
+}
+
+/// The inputs of the hit of a number, and where its function returns to.
+fn begin_of(
+    hits: &mut Hits,
+    number: usize,
+    inputs: &[Input],
+    until: Until,
+) -> Result<(Vec<Place>, Option<Back>), FuzzError> {
+    hits.go_to(number)?;
+    let (Some(hit), session) = (hits.list.get_mut(number), &hits.session) else {
+        return Ok((Vec::new(), None));
+    };
+    let (core, interposer) = (session.core(), session.interposer());
+    let places = inputs.iter().map(|input| Place::find(*input, hit, core, interposer));
+    let places = places.collect::<Result<Vec<_>, _>>()?;
+    if until != Until::Return {
+        return Ok((places, None));
+    }
+    let at_call = interposer.is_some_and(|interposer| interposer.is_at_call(hit.probe));
+    let back = at_call.then(|| Back::of(core)).flatten();
+    let back = back.ok_or_else(|| FuzzError::Objective(
+        "where the probe is, no return address is on top of the stack: use an entry probe, such as fbt::NAME:entry, or --until with an instruction count".to_owned(),
+    ))?;
+    Ok((places, Some(back)))
+}
+
+impl Subject for Calls {
+    fn hits(&self) -> &Hits {
+        &self.hits
+    }
+
+    fn run(&mut self, state: &State) -> Result<&[Fallen], FuzzError> {
+        self.coverage.begin();
+        self.fallen.clear();
+        let digest = self.once(state)?;
+        let is_new = self.coverage.end();
+        if is_new || self.endings.calls.is_multiple_of(REPEATED) {
+            self.repeat(state, digest)?;
+        }
+        Ok(&self.fallen)
+    }
+
+    fn check(&mut self, state: &State) -> Result<Vec<Fallen>, FuzzError> {
+        let kept = self.endings.clone();
+        std::mem::swap(&mut self.coverage, &mut self.repeated);
+        self.coverage.begin();
+        self.fallen.clear();
+        let done = self.once(state);
+        std::mem::swap(&mut self.coverage, &mut self.repeated);
+        self.endings = kept;
+        done?;
+        Ok(std::mem::take(&mut self.fallen))
+    }
+
+    fn learn(&mut self, state: &State) -> Result<Knowledge, FuzzError> {
+        let mut knowledge = Knowledge::default();
+        std::mem::swap(&mut self.coverage, &mut self.repeated);
+        self.coverage.begin();
+        let done = self.call(state, Some(&mut knowledge.operands));
+        std::mem::swap(&mut self.coverage, &mut self.repeated);
+        done.map(|_| knowledge)
+    }
+
+    fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
+    fn made(&self) -> u64 {
+        self.endings.calls
+    }
+
+    /// The instruction count of the last exception, or at the end of the call.
+    fn executed(&mut self, state: &State, _: &Fallen) -> Result<u64, FuzzError> {
+        let begin = self.hits.list.get(state.first).map_or(0, |hit| hit.icount);
+        let done = self.call(state, None)?;
+        Ok(done.fault.map_or(begin.saturating_add(done.instructions), |fault| fault.icount))
+    }
+
+    fn most_tries(&self) -> usize {
+        MOST_TRIES
+    }
+
+    fn bytes(&self, state: &State) -> Option<Vec<u8>> {
+        let differences = state.hits.first().map(Vec::as_slice).unwrap_or_default();
+        Some(gather(self.places(state.first), differences))
+    }
+
+    fn set_bytes(&self, state: &mut State, bytes: &[u8]) {
+        state.hits = vec![scatter(self.places(state.first), bytes)];
+    }
+
+    fn report(&self, ended: Ended) -> Report {
+        let endings = Some(self.endings.clone());
+        Report { summary: Summary::default(), reached: Vec::new(), endings, ended }
+    }
+
+    fn add(&mut self, report: &Report) {
+        if let Some(endings) = &report.endings {
+            self.endings.add(endings);
+        }
+    }
+
+    fn shown(&self) -> Vec<String> {
+        verdict::of_calls(self)
+    }
+
+    fn objectives(&self) -> &Objectives {
+        &self.objectives
+    }
+
+    fn write(&mut self, finding: &Finding, folder: &Folder<'_>) -> Result<PathBuf, FuzzError> {
+        folder.write_call(finding, self)
+    }
+}

@@ -1,0 +1,135 @@
+//! What a search is over: handlers on trial ([`crate::trials`]), or a function of the guest that is run ([`crate::calls`]).
+
+use std::path::PathBuf;
+
+use crate::error::FuzzError;
+use crate::finding::{Finding, Folder};
+use crate::hits::Hits;
+use crate::objectives::{Fallen, Objectives};
+use crate::state::State;
+use crate::trials::{Ended, Knowledge, Report, Trials};
+use crate::verdict;
+use crate::watch::Coverage;
+
+/// See the module.
+pub trait Subject {
+    /// The real hits at which every state begins.
+    fn hits(&self) -> &Hits;
+
+    /// Runs a state, and counts it. Returns which objectives fell.
+    ///
+    /// # Errors
+    /// The machine cannot be brought to a hit.
+    fn run(&mut self, state: &State) -> Result<&[Fallen], FuzzError>;
+
+    /// Which objectives fall for a state, without counting it.
+    ///
+    /// # Errors
+    /// As [`Subject::run`].
+    fn check(&mut self, state: &State) -> Result<Vec<Fallen>, FuzzError>;
+
+    /// Runs a state to learn what it asks for and compares. It is not counted.
+    ///
+    /// # Errors
+    /// As [`Subject::run`].
+    fn learn(&mut self, state: &State) -> Result<Knowledge, FuzzError>;
+
+    /// What was reached.
+    fn coverage(&self) -> &Coverage;
+
+    /// How many states were run and counted.
+    fn made(&self) -> u64;
+
+    /// The operations that the last handler of a state has executed before an objective falls; 0 if there is none.
+    ///
+    /// # Errors
+    /// As [`Subject::run`].
+    fn executed(&mut self, state: &State, fallen: &Fallen) -> Result<u64, FuzzError>;
+
+    /// Most runs in which a finding is brought nearer to the real hit.
+    fn most_tries(&self) -> usize;
+
+    /// The bytes that the search changes in a state; `None` if it changes what was asked for.
+    fn bytes(&self, state: &State) -> Option<Vec<u8>>;
+
+    /// Gives the state other bytes.
+    fn set_bytes(&self, state: &mut State, bytes: &[u8]);
+
+    /// What the runs have shown.
+    fn report(&self, ended: Ended) -> Report;
+
+    /// Adds what the same search has shown in another process.
+    fn add(&mut self, report: &Report);
+
+    /// What the runs have shown, in words: one line each.
+    fn shown(&self) -> Vec<String>;
+
+    /// The objectives that were on.
+    fn objectives(&self) -> &Objectives;
+
+    /// Writes a finding as a recording.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the run cannot be repeated.
+    fn write(&mut self, finding: &Finding, folder: &Folder<'_>) -> Result<PathBuf, FuzzError>;
+}
+
+impl Subject for Trials {
+    fn hits(&self) -> &Hits {
+        Self::hits(self)
+    }
+
+    fn run(&mut self, state: &State) -> Result<&[Fallen], FuzzError> {
+        Self::run(self, state)
+    }
+
+    fn check(&mut self, state: &State) -> Result<Vec<Fallen>, FuzzError> {
+        Self::check(self, state)
+    }
+
+    fn learn(&mut self, state: &State) -> Result<Knowledge, FuzzError> {
+        Self::learn(self, state)
+    }
+
+    fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
+    fn made(&self) -> u64 {
+        self.summary.trials
+    }
+
+    fn executed(&mut self, state: &State, fallen: &Fallen) -> Result<u64, FuzzError> {
+        Self::executed(self, state, fallen)
+    }
+
+    fn most_tries(&self) -> usize {
+        4096
+    }
+
+    fn bytes(&self, _: &State) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn set_bytes(&self, _: &mut State, _: &[u8]) {}
+
+    fn report(&self, ended: Ended) -> Report {
+        Self::report(self, ended)
+    }
+
+    fn add(&mut self, report: &Report) {
+        Self::add(self, report);
+    }
+
+    fn shown(&self) -> Vec<String> {
+        verdict::of_handlers(self)
+    }
+
+    fn objectives(&self) -> &Objectives {
+        Self::objectives(self)
+    }
+
+    fn write(&mut self, finding: &Finding, folder: &Folder<'_>) -> Result<PathBuf, FuzzError> {
+        folder.write(finding, Self::hits(self), self.insns_after())
+    }
+}
