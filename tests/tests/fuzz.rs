@@ -171,6 +171,74 @@ fn a_handler_that_changes_the_guest_is_told_from_one_that_observes() {
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
 }
 
+/// A handler whose assertion fails for one value of EAX alone, which no search guesses.
+fn hidden(eax: u32) -> String {
+    let mixed = eax.wrapping_mul(0x9e37_79b1);
+    let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca77);
+    let mixed = mixed ^ mixed >> 13;
+    format!(
+        "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\npush r, eax\npush 0x9e3779b1\nmul\n\
+         dup 1\nshr 15\nxor\npush 0x85ebca77\nmul\ndup 1\nshr 13\nxor\npush {mixed:#x}\nsub\njz bad\nexit\nbad:\n\
+         push 0\npush 6\ncallk\nexit\n"
+    )
+}
+
+/// A search that runs until it is killed, and its output.
+struct Running(std::process::Child, std::io::Lines<std::io::BufReader<std::process::ChildStdout>>);
+
+impl Running {
+    fn start(folder: &Path, args: &[&str]) -> Self {
+        let mut command = std::process::Command::new(binary());
+        command.args(["-q", "fuzz", "first/run.tlr", "--time", "100s"]).args(args).current_dir(folder);
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+        Self(child, lines)
+    }
+
+    /// Waits for a finding; returns its file.
+    fn found(&mut self) -> String {
+        let line = self.1.find_map(|line| line.unwrap().strip_prefix("found ").map(str::to_owned));
+        line.expect("it ends without a finding").split(' ').next().unwrap().to_owned()
+    }
+
+    /// Ends it by SIGKILL.
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn processes_that_join_share_findings_and_lose_nothing_when_they_are_killed() {
+    if fuzzer().is_none() {
+        return;
+    }
+    trapline_tests::turns::take().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    std::fs::write(here.join("hidden.rpn"), hidden(0x1234_5678)).unwrap();
+    let alone = fuzz(here, &["-p", "hidden.rpn", "--execs", "50K", "--findings", "first"]);
+    assert_eq!(alone.code, 0, "one process alone does not find it: {}{}", alone.out, alone.err);
+    // The corpus of one process holds the value.
+    std::fs::create_dir(here.join("corpus")).unwrap();
+    let value =
+        "{\"Word\":{\"what\":{\"Register\":{\"user\":false,\"register\":\"rax\"}},\"value\":305419896}}";
+    let state = format!("{{\"first\":0,\"hits\":[[{value}]]}}");
+    std::fs::write(here.join("corpus/value.json"), state).unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut one = Running::start(here, &["--broker", &free, "--findings", "one", "--corpus", "corpus"]);
+    let first = one.found();
+    let mut two = Running::start(here, &["--join", &free, "--findings", "two"]);
+    let second = two.found();
+    assert_eq!(second, first.replace("one/", "two/"));
+    two.kill();
+    one.kill();
+    for file in [first, second] {
+        let replayed = trapline(here, &["replay", &file, "--verify"]);
+        assert_eq!(replayed.code, 0, "{file}: {}", replayed.err);
+    }
+}
+
 #[test]
 fn searches_that_cannot_begin_are_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
@@ -204,6 +272,41 @@ fn searches_that_cannot_begin_are_one_sentence() {
         2,
         "give --continue or --function",
     );
+    if fuzzer().is_some() {
+        let never = [
+            "-q",
+            "fuzz",
+            "embedded:planted",
+            "--mem",
+            "32M",
+            "--function",
+            "fbt::vortex_control:entry",
+            "--hits",
+            "1",
+        ];
+        one(
+            &[&never[..], &["--input", "0x0:0xfff"]].concat(),
+            2,
+            "--input 0x0:0xfff: at hit 1, 0x0 cannot be written",
+        );
+        one(
+            &[&never[..], &["--input", "ebx", "--broker", "10.0.0.1:5"]].concat(),
+            2,
+            "use 0.0.0.0:5 for other machines",
+        );
+        let middle = [
+            "-q",
+            "fuzz",
+            "embedded:planted",
+            "--mem",
+            "32M",
+            "--function",
+            "fbt::vortex_control:return",
+            "--input",
+            "ebx",
+        ];
+        one(&middle, 2, "use an entry probe");
+    }
     if fuzzer().is_some() {
         let never =
             ["-q", "fuzz", "embedded:ia32", "-n", "fbt::do_fork:entry { trace(1); }", "--limit-insns", "1K"];

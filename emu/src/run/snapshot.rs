@@ -5,6 +5,7 @@
 //! snapshot: armed patches stay armed.
 
 use crate::digest::{StagedDigest, StateHasher};
+use crate::platform::Platform;
 use crate::ram::{PAGE, PageState};
 use crate::run::Core;
 use crate::snapshot::{CpuState, Kept, MachineState, PageTable, Snapshot, SnapshotMismatch};
@@ -133,7 +134,7 @@ impl Core {
         if (clock.icount, clock.skipped) != (state.icount, state.skipped) || self.cpu_state() != state.cpu {
             return false;
         }
-        let devices = |platform: &crate::platform::Platform| {
+        let devices = |platform: &Platform| {
             let mut h = StateHasher::default();
             platform.hash_state(&mut h);
             h.finish128()
@@ -144,7 +145,7 @@ impl Core {
         };
         self.cpu.ram.dirty.iter().all(same)
             && self.saved_pages.differing(s.pages()).iter().all(same)
-            && devices(&self.cpu.platform) == devices(&state.platform)
+            && devices(&self.cpu.platform) == s.devices(devices)
     }
 
     /// The CPU state, and the watches for its breakpoints.

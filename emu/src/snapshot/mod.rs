@@ -23,13 +23,14 @@ pub(crate) use pages::PageTable;
 pub use stored::StoredError;
 
 use crate::cpu::UserContext;
+use crate::digest::Digest;
 use crate::mmu::TlbImage;
 use crate::phys_mem::PhysMem;
 use crate::platform::Platform;
 use crate::ram::PAGE;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The machine without its RAM.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,6 +59,8 @@ struct Parts {
     state: MachineState,
     pages: PageTable,
     new_pages: u64,
+    /// The digest of the devices, once it is asked for.
+    devices: OnceLock<Digest>,
 }
 
 /// A saved state of a machine, between two of its instructions. A clone shares all of it.
@@ -74,11 +77,16 @@ impl Snapshot {
         pages: PageTable,
         new_pages: u64,
     ) -> Self {
-        Snapshot(Arc::new(Parts { identity, state, pages, new_pages }))
+        Snapshot(Arc::new(Parts { identity, state, pages, new_pages, devices: OnceLock::new() }))
     }
 
     pub(crate) fn state(&self) -> &MachineState {
         &self.0.state
+    }
+
+    /// The digest of the devices, which is made once.
+    pub(crate) fn devices(&self, digest: impl FnOnce(&Platform) -> Digest) -> Digest {
+        *self.0.devices.get_or_init(|| digest(&self.0.state.platform))
     }
 
     pub(crate) fn pages(&self) -> &PageTable {

@@ -34,6 +34,11 @@ fn same<T: ?Sized>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
     }
 }
 
+/// A page of a leaf.
+fn page_of(leaf: Option<&Arc<Leaf>>, at: usize) -> Option<&Arc<StoredPage>> {
+    leaf?.0[at].as_ref()
+}
+
 /// Whether a page is all zero; many bytes are compared at a time.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(64).all(|part| part.iter().fold(0, |all, byte| all | byte) == 0)
@@ -87,8 +92,7 @@ impl PageTable {
                 continue;
             }
             for at in 0..LEAF {
-                let page = |leaf: &Option<Arc<Leaf>>| leaf.as_ref().and_then(|l| l.0[at].clone());
-                if !same(page(ours).as_ref(), page(theirs).as_ref()) {
+                if !same(page_of(ours.as_ref(), at), page_of(theirs.as_ref(), at)) {
                     found.push(n * LEAF as u32 + at as u32);
                 }
             }

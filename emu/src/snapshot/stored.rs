@@ -5,7 +5,7 @@ use super::{
 };
 use crate::platform;
 use crate::ram::PAGE;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const IDENTITY: &str = "identity";
 const VERSIONS: &str = "versions";
@@ -63,7 +63,13 @@ impl Snapshot {
         }
         let mut pages = PageTable::zeroed((identity.ram / PAGE) as u32);
         expand(from.bytes(PAGES, VERSION)?, &mut pages).ok_or_else(|| wrong(PAGES, "bad page data"))?;
-        Ok(Snapshot(Arc::new(Parts { identity: Arc::new(identity), state, pages, new_pages: 0 })))
+        Ok(Snapshot(Arc::new(Parts {
+            identity: Arc::new(identity),
+            state,
+            pages,
+            new_pages: 0,
+            devices: OnceLock::new(),
+        })))
     }
 }
 

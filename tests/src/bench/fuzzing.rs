@@ -11,7 +11,7 @@ use trapline_session::{Command, Condition, GuestBuilder, Limits, Recorder, Sourc
 use trapline_tests::built;
 
 /// 20 operations, of which some read memory.
-const HANDLER: &str = "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\nlogmax = 64\n\
+const HANDLER: &str = "name = vmlinux\nmodtype = kernel\nlogmax = 64\noffset = do_fork\nopcode = 0x55\n\
     push r, esp\npush mem, u32\npush 0xff\nand\nlog 1\npush r, eax\npush 3\nand\nlog 1\npush r, esp\npush 4\nadd\n\
     push mem, u32\npush 1\nadd\nlog 1\npush pid\nlog 1\nnop\nexit\n";
 /// A function of the guest, of about 2,000 instructions, and its inputs.

@@ -106,7 +106,12 @@ fn of_call(
         lines.push("  everything is as at the real hit".to_owned());
     }
     lines.extend(values.iter().map(|value| format!("  {}", words(value, hit, wide))));
-    let what = if told.what.is_empty() { String::new() } else { format!(" at {}", told.what) };
+    let what = match told.what.as_str() {
+        "" => String::new(),
+        // Where the code came from that is none.
+        what if what.starts_with("after ") => format!(" {what}"),
+        what => format!(" at {what}"),
+    };
     let later = counted(recording.end().icount.saturating_sub(hit.icount), "instruction");
     let how = recording.ending().filter(|ending| **ending != Ending::Limit);
     let how = how.map_or(String::new(), |how| format!(": {how}"));

@@ -13,6 +13,8 @@ use crate::hits::Hit;
 
 /// Most bytes of one input.
 pub const MOST: u64 = 1 << 16;
+/// Equal bytes between two differences of memory.
+const GAP: usize = 8;
 
 /// How many bytes an argument points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,35 +173,42 @@ pub fn gather(places: &[Place], differences: &[Difference]) -> Vec<u8> {
     all
 }
 
-/// The differences that give the inputs these bytes, one for each input that is not as at the real hit. Bytes that are missing are
-/// as there.
+/// The differences that give the inputs these bytes: for memory, one for each run of bytes that are not as at the real hit. Bytes
+/// that are missing are as there.
 #[must_use]
 pub fn scatter(places: &[Place], mut bytes: &[u8]) -> Vec<Difference> {
     let mut differences = Vec::new();
     for place in places {
         let (own, rest) = bytes.split_at(place.real.len().min(bytes.len()));
         bytes = rest;
-        let differs = |at: usize| own.get(at) != place.real.get(at);
-        let (Some(first), Some(last)) =
-            ((0..own.len()).find(|at| differs(*at)), (0..own.len()).rfind(|at| differs(*at)))
-        else {
-            continue;
-        };
-        differences.push(match place.at {
-            At::Memory(low) => Difference::Memory {
-                address: low.wrapping_add(first as u64),
-                bytes: own.get(first..=last).unwrap_or_default().to_vec(),
-            },
+        match place.at {
+            At::Memory(low) => differences.extend(runs(&place.real, own).into_iter().map(|(first, last)| {
+                let bytes = own.get(first..=last).unwrap_or_default().to_vec();
+                Difference::Memory { address: low.wrapping_add(first as u64), bytes }
+            })),
+            At::Register(_) if place.real.starts_with(own) => {}
             At::Register(register) => {
                 let mut value = [0; 8];
                 value.iter_mut().zip(&place.real).for_each(|(to, from)| *to = *from);
                 value.iter_mut().zip(own).for_each(|(to, from)| *to = *from);
                 let what = Word::register(Context::Current, register);
-                Difference::Word { what, value: u64::from_le_bytes(value) }
+                differences.push(Difference::Word { what, value: u64::from_le_bytes(value) });
             }
-        });
+        }
     }
     differences
+}
+
+/// The first and last bytes of runs that differ; less than [`GAP`] equal bytes do not end one.
+fn runs(real: &[u8], own: &[u8]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for (at, _) in own.iter().zip(real).enumerate().filter(|(_, (own, real))| own != real) {
+        match runs.last_mut() {
+            Some((_, last)) if at - *last <= GAP => *last = at,
+            _ => runs.push((at, at)),
+        }
+    }
+    runs
 }
 
 #[cfg(test)]
@@ -228,6 +237,7 @@ mod tests {
         assert_eq!(differences[0], Difference::Memory { address: 0x1001, bytes: vec![7, 8] });
         assert!(matches!(differences[1], Difference::Word { value: 0x1_0009, .. }));
         assert_eq!(gather(&places, &differences), bytes);
+        assert_eq!(runs(&[0; 30], &[&[1][..], &[0; 20], &[1, 0, 1, 0]].concat()), [(0, 0), (21, 23)]);
         assert_eq!(scatter(&places, &gather(&places, &[])), []);
         assert_eq!(scatter(&places, &[1, 2]), []);
     }

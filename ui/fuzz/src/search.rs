@@ -124,9 +124,10 @@ impl<T: Subject, EM, S: HasExecutions, Z> Executor<EM, State, S, Z> for SubjectE
             }
             Err(error) => *failed = Some(error),
         }
-        let to = &mut self.observers.0;
-        for (to, from) in to.iter_mut().zip(subject.coverage().map.iter().chain(&falls)) {
-            *to = *from;
+        let reached = &subject.coverage().map;
+        if let Some((to, last)) = self.observers.0.split_at_mut_checked(reached.len()) {
+            to.copy_from_slice(reached);
+            last.copy_from_slice(&falls);
         }
         Ok(ExitKind::Ok)
     }

@@ -8,6 +8,8 @@ use trapline_interposer::{Difference, View, Word, Written, all_writable, can_wri
 
 use crate::hits::{Hit, Page};
 
+/// Pages of a hit of which it is kept that they are absent, at most.
+const MOST_PAGES: usize = 8192;
 /// Most asks that are noted.
 const MOST_ASKED: usize = 512;
 
@@ -72,6 +74,9 @@ impl Seen<'_> {
         if !here && !hit.pages.contains_key(&page) {
             *missed = true;
             return &Page::Absent;
+        }
+        if hit.pages.len() >= MOST_PAGES && !hit.pages.contains_key(&page) {
+            hit.pages.retain(|_, page| matches!(page, Page::There { .. }));
         }
         hit.pages.entry(page).or_insert_with(|| Hit::look(core, page))
     }

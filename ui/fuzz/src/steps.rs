@@ -69,9 +69,9 @@ pub struct Steps<'a> {
 
 impl<'a> Steps<'a> {
     /// Slots for edges.
-    const EDGES: usize = 1 << 15;
+    const EDGES: usize = 1 << 13;
     /// Slots for comparisons: each uses one for each number of equal low bits.
-    const COMPARISONS: usize = 1 << 15;
+    const COMPARISONS: usize = 1 << 13;
     /// Slots in the map.
     pub const SLOTS: usize = Self::EDGES + Self::COMPARISONS + crate::watch::LENGTHS;
 

@@ -168,12 +168,13 @@ impl Trials {
     #[must_use]
     pub fn new(hits: Hits, objectives: Objectives, room: usize) -> Self {
         let (code, comparisons) = code::of_hits(&hits.list);
+        let operations = code.iter().map(|code| code.reached.len()).sum();
         let secret = Secret { ranges: objectives.leak.clone(), ..Secret::default() };
         Self {
             hits,
             code,
-            coverage: Coverage::new(comparisons),
-            repeated: Coverage::new(comparisons),
+            coverage: Coverage::new(operations, comparisons),
+            repeated: Coverage::new(operations, comparisons),
             objectives,
             room,
             variables: TrialState::default(),

@@ -4,10 +4,10 @@ use trapline_rpn::{Change, Observer, Unhandled, exception, services};
 
 use crate::code::{Code, Compares, SLOTS};
 
-/// Slots for edges, and for exceptions.
-pub const EDGES: usize = 2048;
+/// Slots for edges, at least and at most; a power of two.
+const EDGES: (usize, usize) = (64, 2048);
 /// Slots for exceptions.
-pub const EXCEPTIONS: usize = 256;
+const EXCEPTIONS: usize = 64;
 /// Slots for lengths: of the log, of the run, and the number of hits.
 pub const LENGTHS: usize = 128;
 
@@ -23,6 +23,8 @@ pub struct Coverage {
     touched: Vec<u32>,
     /// The greatest class that each slot had in any trial.
     best: Vec<u8>,
+    /// Slots for the edges of handlers.
+    edges: usize,
 }
 
 /// The class of a count: counts in one class are alike.
@@ -41,17 +43,19 @@ const fn class(count: u8) -> u8 {
 }
 
 impl Coverage {
-    /// A map with room for this number of comparisons.
+    /// A map with room for the edges of code with so many operations, and for this number of comparisons. It is as small as
+    /// it can be, because every execution looks at all of it.
     #[must_use]
-    pub fn new(comparisons: usize) -> Self {
-        Self::of_size(EDGES + EXCEPTIONS + LENGTHS + comparisons * SLOTS)
+    pub fn new(operations: usize, comparisons: usize) -> Self {
+        let edges = (4 * operations).next_power_of_two().clamp(EDGES.0, EDGES.1);
+        Self { edges, ..Self::of_size(edges + EXCEPTIONS + LENGTHS + comparisons * SLOTS) }
     }
 
     /// A map with so many slots.
     #[must_use]
     pub fn of_size(slots: usize) -> Self {
         let size = slots.next_multiple_of(64);
-        Self { map: vec![0; size], touched: Vec::new(), best: vec![0; size] }
+        Self { map: vec![0; size], touched: Vec::new(), best: vec![0; size], edges: 0 }
     }
 
     /// Begins a trial.
@@ -77,7 +81,7 @@ impl Coverage {
     /// Notes a length by the number of its bits.
     pub fn length(&mut self, kind: usize, length: u64) {
         let bits = (64 - length.leading_zeros()) as usize;
-        self.count(EDGES + EXCEPTIONS + (kind * 32 + bits.min(31)) % LENGTHS);
+        self.count(self.edges + EXCEPTIONS + (kind * 32 + bits.min(31)) % LENGTHS);
     }
 
     /// Notes the length of a call of a guest's function, in the last slots of the map.
@@ -142,7 +146,8 @@ impl Watcher<'_> {
     #[inline]
     fn compare(&mut self, number: u32, one: u64, other: u64) {
         let equal = (one ^ other).trailing_zeros().min(64) as usize;
-        self.coverage.count(EDGES + EXCEPTIONS + LENGTHS + number as usize * SLOTS + equal);
+        let first = self.coverage.edges + EXCEPTIONS + LENGTHS;
+        self.coverage.count(first + number as usize * SLOTS + equal);
         if let Some(compared) = &mut self.compared {
             let compared_here = Compared(one, other);
             if compared.len() < 256 && !compared.contains(&compared_here) {
@@ -158,7 +163,8 @@ impl Observer for Watcher<'_> {
     #[inline]
     fn step(&mut self, at: u32, [first, second, third]: [u64; 3]) {
         let edge = self.at.wrapping_mul(0x9e37_79b1) ^ at.wrapping_mul(0x85eb_ca6b) ^ self.program << 5;
-        self.coverage.count((edge >> 7 ^ edge) as usize % EDGES);
+        let edges = self.coverage.edges.max(1);
+        self.coverage.count((edge >> 7 ^ edge) as usize & (edges - 1));
         self.at = at;
         self.steps = self.steps.saturating_add(1);
         if let Some(reached) = self.code.reached.get_mut(at as usize) {
@@ -193,7 +199,7 @@ impl Observer for Watcher<'_> {
     fn threw(&mut self, thrown: Unhandled) {
         self.fell = self.steps;
         let hash = (thrown.at.wrapping_mul(31) ^ exception::lowest(thrown.code)) as usize;
-        self.coverage.count(EDGES + (hash >> 3 ^ hash) % EXCEPTIONS);
+        self.coverage.count(self.coverage.edges + (hash >> 3 ^ hash) % EXCEPTIONS);
         let is_user = exception::lowest(thrown.code) == exception::USER_EX;
         if is_user && (thrown.code >> 16) as u16 == services::ASSERTION {
             self.asserted.get_or_insert(thrown.at);
