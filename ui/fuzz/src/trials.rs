@@ -161,6 +161,8 @@ pub struct Trials {
     executed: u64,
     /// The guest after a handler, if it runs on.
     goes_on: Option<After>,
+    /// What makes the digest of a trial: it is large, and is used again.
+    hasher: Option<Box<Xxh3>>,
 }
 
 impl Trials {
@@ -186,6 +188,7 @@ impl Trials {
             fallen: Vec::new(),
             executed: 0,
             goes_on: None,
+            hasher: None,
         }
     }
 
@@ -334,7 +337,8 @@ impl Trials {
 
     /// Runs the handlers of all hits of a state; returns a digest of what they did.
     fn all_hits(&mut self, state: &State, mut mode: Mode<'_>) -> Result<u64, FuzzError> {
-        let mut digest = Xxh3::new();
+        let mut digest = self.hasher.take().unwrap_or_default();
+        digest.reset();
         let mut number = state.first;
         if let Some(hit) = self.hits.list.get(number) {
             self.variables.set(&hit.variables);
@@ -362,7 +366,9 @@ impl Trials {
                 _ => break,
             }
         }
-        Ok(digest.finish())
+        let result = digest.finish();
+        self.hasher = Some(digest);
+        Ok(result)
     }
 
     /// Runs the handler of one hit.
