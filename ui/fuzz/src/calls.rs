@@ -4,13 +4,11 @@
 //! Unlike a handler on trial, the function runs in the guest itself: interrupts are delivered, devices answer, probes are hit.
 //! Each call begins with the saved state of the real hit.
 
-use std::collections::BTreeMap;
 use std::hash::Hasher as _;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
 use trapline_emu::Operands;
-use trapline_session::{Command, CommandError, Condition, Ending, Limits, Position};
+use trapline_session::{Command, CommandError, Condition, Ending, Limits, Position, counted};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::FuzzError;
@@ -18,11 +16,10 @@ use crate::finding::{Finding, Folder};
 use crate::hits::Hits;
 use crate::inputs::{Input, Place, gather, scatter};
 use crate::objectives::{Fallen, Objective, Objectives};
+use crate::report::{Ended, Endings, Knowledge, Report, Summary};
 use crate::state::State;
 use crate::steps::{Back, Exception, Steps};
 use crate::subject::Subject;
-use crate::trials::{Ended, Knowledge, Report, Summary};
-use crate::verdict;
 use crate::watch::Coverage;
 
 /// One call in so many is repeated, to see whether it gives the same; and each that reaches anything new.
@@ -57,37 +54,6 @@ impl Until {
             _ => Err(FuzzError::Objective(format!(
                 "--until {text}: write `return`, or the instruction count at which a call ends, such as 300M"
             ))),
-        }
-    }
-}
-
-/// How calls ended.
-#[derive(Debug, Default, Clone, Serialize, Deserialize)]
-pub struct Endings {
-    /// Calls.
-    pub calls: u64,
-    /// Those that returned.
-    pub returned: u64,
-    /// Those that were ended because they took too long.
-    pub too_long: u64,
-    /// Those whose inputs could not be put.
-    pub refused: u64,
-    /// The most instructions of one that returned.
-    pub longest: u64,
-    /// The ways in which the guest ended them otherwise, and how often.
-    pub otherwise: BTreeMap<String, u64>,
-}
-
-impl Endings {
-    /// Adds those of another process.
-    pub fn add(&mut self, other: &Self) {
-        self.calls += other.calls;
-        self.returned += other.returned;
-        self.too_long += other.too_long;
-        self.refused += other.refused;
-        self.longest = self.longest.max(other.longest);
-        for (how, count) in &other.otherwise {
-            *self.otherwise.entry(how.clone()).or_default() += count;
         }
     }
 }
@@ -484,7 +450,7 @@ impl Subject for Calls {
     }
 
     fn shown(&self) -> Vec<String> {
-        verdict::of_calls(self)
+        of_calls(self)
     }
 
     fn objectives(&self) -> &Objectives {
@@ -492,6 +458,29 @@ impl Subject for Calls {
     }
 
     fn write(&mut self, finding: &Finding, folder: &Folder<'_>) -> Result<PathBuf, FuzzError> {
-        folder.write_call(finding, self)
+        let end = self.end(&finding.state)?;
+        folder.write_call(finding, (&self.hits, &self.function), &self.condition, end)
     }
+}
+
+/// What calls of a function have shown.
+fn of_calls(calls: &Calls) -> Vec<String> {
+    let endings = &calls.endings;
+    let mut lines = vec![format!(
+        "{}: {} returned, the longest after {}; {} places of the map of coverage were reached",
+        calls.function(),
+        endings.returned,
+        counted(endings.longest, "instruction"),
+        calls.coverage().reached()
+    )];
+    if endings.too_long > 0 {
+        let limit = counted(calls.limit(), "instruction");
+        lines.push(format!("{} had not returned after {limit}", counted(endings.too_long, "call")));
+    }
+    if endings.refused > 0 {
+        let refused = counted(endings.refused, "time");
+        lines.push(format!("inputs could not be written {refused}"));
+    }
+    lines.extend(endings.otherwise.iter().map(|(how, count)| format!("{how}: {}", counted(*count, "time"))));
+    lines
 }

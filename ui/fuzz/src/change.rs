@@ -4,9 +4,9 @@ use trapline_emu::PAGE;
 use trapline_interposer::Difference;
 
 use crate::hits::Hits;
+use crate::report::Knowledge;
 use crate::seen::{Answered, Ask};
 use crate::state::{MOST_HITS, State};
-use crate::trials::Knowledge;
 
 /// A source of random numbers.
 pub trait Random {
@@ -328,7 +328,7 @@ pub(crate) mod tests {
     #[test]
     fn what_is_compared_is_tried() {
         let asked = vec![(0, Answered { ask: Ask::Word(Word::Task), value: 5 })];
-        let knowledge = Knowledge { asked, compared: vec![Compared(0x1234_5678, 5)] };
+        let knowledge = Knowledge { asked, compared: vec![Compared(0x1234_5678, 5)], ..Knowledge::default() };
         let scope = Scope {
             word: 4,
             hits: 1,

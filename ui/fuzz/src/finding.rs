@@ -12,12 +12,10 @@ use trapline_session::{
     Recorder, Recording, Session, Way,
 };
 
-use crate::calls::Calls;
 use crate::error::FuzzError;
 use crate::hits::Hits;
 use crate::objectives::{Fallen, Objective};
 use crate::state::State;
-use crate::subject::Subject;
 
 /// The key of a finding in the description of its recording.
 const ABOUT: &str = "fuzz";
@@ -75,20 +73,26 @@ impl Folder<'_> {
         })
     }
 
-    /// Writes a finding of calls; returns its file.
+    /// Writes a finding of calls of a function, which ends at this instruction count unless the condition holds before; returns
+    /// its file.
     ///
     /// # Errors
     /// As [`Folder::write`].
-    pub fn write_call(&self, finding: &Finding, calls: &mut Calls) -> Result<PathBuf, FuzzError> {
-        let end = calls.end(&finding.state)?;
-        let hit = calls.hits().list.get(finding.state.first).map(|hit| (hit.icount, hit.number));
+    pub fn write_call(
+        &self,
+        finding: &Finding,
+        (hits, function): (&Hits, &str),
+        condition: &Condition,
+        end: u64,
+    ) -> Result<PathBuf, FuzzError> {
+        let hit = hits.list.get(finding.state.first).map(|hit| (hit.icount, hit.number));
         let Some((first, number)) = hit else { return Ok(self.path(finding)) };
         let Fallen { objective, program, what, .. } = &finding.fallen;
-        let about = json!({ "objective": objective.name(), "function": calls.function(), "program": program, "what": what,
+        let about = json!({ "objective": objective.name(), "function": function, "program": program, "what": what,
             "hit": number, "executed": finding.executed });
         let values = finding.state.hits.first().cloned().unwrap_or_default();
         self.record(finding, about, first, Command::Put { values }, |session| {
-            session.run_until(calls.condition(), &Limits::insns(end))
+            session.run_until(condition, &Limits::insns(end))
         })
     }
 

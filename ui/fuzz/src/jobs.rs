@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::FuzzError;
 use crate::finding::Finding;
+use crate::report::Report;
 use crate::state::State;
-use crate::trials::Report;
 
 /// The time between two looks at what the processes send to one another.
 const PAUSE: Duration = Duration::from_millis(5);

@@ -40,9 +40,9 @@ use crate::error::FuzzError;
 use crate::finding::Finding;
 use crate::minimise::minimised;
 use crate::objectives::Fallen;
+use crate::report::Knowledge;
 use crate::state::State;
 use crate::subject::Subject;
-use crate::trials::Knowledge;
 
 /// Mutations of a state before the next one is taken.
 const MUTATIONS: usize = 128;

@@ -6,9 +6,8 @@ use crate::error::FuzzError;
 use crate::finding::{Finding, Folder};
 use crate::hits::Hits;
 use crate::objectives::{Fallen, Objectives};
+use crate::report::{Ended, Knowledge, Report};
 use crate::state::State;
-use crate::trials::{Ended, Knowledge, Report, Trials};
-use crate::verdict;
 use crate::watch::Coverage;
 
 /// See the module.
@@ -72,64 +71,4 @@ pub trait Subject {
     /// # Errors
     /// The file cannot be written, or the run cannot be repeated.
     fn write(&mut self, finding: &Finding, folder: &Folder<'_>) -> Result<PathBuf, FuzzError>;
-}
-
-impl Subject for Trials {
-    fn hits(&self) -> &Hits {
-        Self::hits(self)
-    }
-
-    fn run(&mut self, state: &State) -> Result<&[Fallen], FuzzError> {
-        Self::run(self, state)
-    }
-
-    fn check(&mut self, state: &State) -> Result<Vec<Fallen>, FuzzError> {
-        Self::check(self, state)
-    }
-
-    fn learn(&mut self, state: &State) -> Result<Knowledge, FuzzError> {
-        Self::learn(self, state)
-    }
-
-    fn coverage(&self) -> &Coverage {
-        &self.coverage
-    }
-
-    fn made(&self) -> u64 {
-        self.summary.trials
-    }
-
-    fn executed(&mut self, state: &State, fallen: &Fallen) -> Result<u64, FuzzError> {
-        Self::executed(self, state, fallen)
-    }
-
-    fn most_tries(&self) -> usize {
-        4096
-    }
-
-    fn bytes(&self, _: &State) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn set_bytes(&self, _: &mut State, _: &[u8]) {}
-
-    fn report(&self, ended: Ended) -> Report {
-        Self::report(self, ended)
-    }
-
-    fn add(&mut self, report: &Report) {
-        Self::add(self, report);
-    }
-
-    fn shown(&self) -> Vec<String> {
-        verdict::of_handlers(self)
-    }
-
-    fn objectives(&self) -> &Objectives {
-        Self::objectives(self)
-    }
-
-    fn write(&mut self, finding: &Finding, folder: &Folder<'_>) -> Result<PathBuf, FuzzError> {
-        folder.write(finding, Self::hits(self), self.insns_after())
-    }
 }

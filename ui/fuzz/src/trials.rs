@@ -1,96 +1,25 @@
 //! Trials: runs the handlers of a state, watches them, and says which objectives fell.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::hash::Hasher as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use serde::{Deserialize, Serialize};
-use trapline_emu::Operands;
 use trapline_interposer::{Difference, Trial, TrialState, Written};
 use trapline_rpn::{Termination, Unhandled, exception};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::after::{After, Aftermath};
-use crate::calls::Endings;
 use crate::code::{self, Code};
 use crate::error::FuzzError;
 use crate::hits::Hits;
 use crate::objectives::{Fallen, Objective, Objectives};
-use crate::seen::{Answered, Secret, Seen};
+use crate::report::{Ended, Knowledge, Report, Summary};
+use crate::seen::{Secret, Seen};
 use crate::state::State;
-use crate::watch::{Compared, Coverage, Watcher};
+use crate::watch::{Coverage, Watcher};
 
 /// One trial in so many is repeated, to see whether it gives the same; and each that reaches anything new.
 const REPEATED: u64 = 64;
-
-/// What a handler asked for and compared, at each hit of a state.
-#[derive(Debug, Default, Clone)]
-pub struct Knowledge {
-    /// What it asked for: the hit, and the answer.
-    pub asked: Vec<(usize, Answered)>,
-    /// The operands of comparisons.
-    pub compared: Vec<Compared>,
-    /// Those of a guest's function.
-    pub operands: Vec<Operands>,
-}
-
-/// What the trials have shown so far.
-#[derive(Debug, Default, Clone, Serialize, Deserialize)]
-pub struct Summary {
-    /// Trials.
-    pub trials: u64,
-    /// Handlers that ran.
-    pub handlers: u64,
-    /// The most operations of one.
-    pub longest: u32,
-    /// The longest log in bytes.
-    pub longest_log: usize,
-    /// The exceptions that ended a handler: name, program, operation; and how often.
-    #[serde(with = "pairs")]
-    pub exceptions: BTreeMap<Thrown, u64>,
-}
-
-/// An exception that ended a handler: its name, the program, the operation.
-pub type Thrown = (Cow<'static, str>, String, u32);
-
-/// A map as a list of pairs.
-mod pairs {
-    use super::{BTreeMap, Thrown};
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(map: &BTreeMap<Thrown, u64>, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(map)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<Thrown, u64>, D::Error> {
-        Ok(Vec::<(Thrown, u64)>::deserialize(from)?.into_iter().collect())
-    }
-}
-
-/// Why a search ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Ended {
-    /// It made all trials that were asked for.
-    Trials,
-    /// The time was over. The same seed may then give more or fewer findings.
-    Time,
-    /// It was interrupted.
-    Interrupted,
-}
-
-/// What one process of a search has shown.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Report {
-    /// What its trials have shown.
-    pub summary: Summary,
-    /// Which operations of each program were reached.
-    pub reached: Vec<Vec<bool>>,
-    /// How the calls of a guest's function ended.
-    pub endings: Option<Endings>,
-    /// Why it ended.
-    pub ended: Ended,
-}
 
 /// How handlers are run.
 enum Mode<'k> {

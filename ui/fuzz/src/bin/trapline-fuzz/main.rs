@@ -23,9 +23,10 @@ use trapline_fuzz::finding::{Finding, Folder};
 use trapline_fuzz::hits::Hits;
 use trapline_fuzz::jobs::{Event, Jobs, Message, Others};
 use trapline_fuzz::objectives::{Objectives, Over};
+use trapline_fuzz::report::Ended;
 use trapline_fuzz::search::{Begin, Listener, search};
 use trapline_fuzz::subject::Subject;
-use trapline_fuzz::trials::{Ended, Trials};
+use trapline_fuzz::trials::Trials;
 use trapline_fuzz::verdict::verdict;
 use trapline_session::{Places, Recording, counted};
 

@@ -8,10 +8,10 @@ use trapline_fuzz::change::Scope;
 use trapline_fuzz::finding::{Finding, Folder};
 use trapline_fuzz::hits::Hits;
 use trapline_fuzz::objectives::{Fallen, Objectives};
+use trapline_fuzz::report::{Ended, Knowledge, Report};
 use trapline_fuzz::search::{Begin, Listener, search};
 use trapline_fuzz::state::State;
 use trapline_fuzz::subject::Subject;
-use trapline_fuzz::trials::{Ended, Knowledge, Report};
 use trapline_fuzz::watch::Coverage;
 
 /// A subject that does nothing: what is left is LibAFL.

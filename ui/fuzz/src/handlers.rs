@@ -1,0 +1,135 @@
+//! Handlers as what a search is over, and what they have shown in words.
+
+use std::path::PathBuf;
+
+use trapline_rpn::{Insn, Op};
+use trapline_session::counted;
+
+use crate::error::FuzzError;
+use crate::finding::{Finding, Folder};
+use crate::hits::Hits;
+use crate::objectives::{Fallen, Objectives};
+use crate::report::{Ended, Knowledge, Report};
+use crate::state::State;
+use crate::subject::Subject;
+use crate::trials::Trials;
+use crate::watch::Coverage;
+
+impl Subject for Trials {
+    fn hits(&self) -> &Hits {
+        Self::hits(self)
+    }
+
+    fn run(&mut self, state: &State) -> Result<&[Fallen], FuzzError> {
+        Self::run(self, state)
+    }
+
+    fn check(&mut self, state: &State) -> Result<Vec<Fallen>, FuzzError> {
+        Self::check(self, state)
+    }
+
+    fn learn(&mut self, state: &State) -> Result<Knowledge, FuzzError> {
+        Self::learn(self, state)
+    }
+
+    fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
+    fn made(&self) -> u64 {
+        self.summary.trials
+    }
+
+    fn executed(&mut self, state: &State, fallen: &Fallen) -> Result<u64, FuzzError> {
+        Self::executed(self, state, fallen)
+    }
+
+    fn most_tries(&self) -> usize {
+        4096
+    }
+
+    fn bytes(&self, _: &State) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn set_bytes(&self, _: &mut State, _: &[u8]) {}
+
+    fn report(&self, ended: Ended) -> Report {
+        Self::report(self, ended)
+    }
+
+    fn add(&mut self, report: &Report) {
+        Self::add(self, report);
+    }
+
+    fn shown(&self) -> Vec<String> {
+        of_handlers(self)
+    }
+
+    fn objectives(&self) -> &Objectives {
+        Self::objectives(self)
+    }
+
+    fn write(&mut self, finding: &Finding, folder: &Folder<'_>) -> Result<PathBuf, FuzzError> {
+        folder.write(finding, Self::hits(self), self.insns_after())
+    }
+}
+
+/// The operations without the exit that the assembler adds after an end, and that nothing reaches.
+fn written(code: &[Insn]) -> &[Insn] {
+    match code {
+        [rest @ .., last] if last.op == Op::Exit => match rest {
+            [.., before] if matches!(before.op, Op::Exit | Op::Abort) => rest,
+            _ => code,
+        },
+        _ => code,
+    }
+}
+
+/// What handlers have shown.
+fn of_handlers(trials: &Trials) -> Vec<String> {
+    let summary = &trials.summary;
+    let mut lines = Vec::new();
+    for code in trials.code() {
+        let (mut reached, mut all, mut not) = (0, 0, Vec::new());
+        for (_, handler) in &code.handlers {
+            let operations = handler.code();
+            for (own, insn) in (0u32..).zip(written(&operations)) {
+                all += 1;
+                let place = handler.of_program(own).unwrap_or(own) as usize;
+                if code.reached.get(place) == Some(&true) {
+                    reached += 1;
+                } else {
+                    not.push(format!("{own} {}", insn.to_text()));
+                }
+            }
+        }
+        if not.is_empty() {
+            lines.push(format!("{}: all {all} operations were reached", code.name));
+        } else {
+            let more = if not.len() > 8 { format!(", and {} more", not.len() - 8) } else { String::new() };
+            not.truncate(8);
+            lines.push(format!(
+                "{}: {reached} of {all} operations were reached; not: {}{more}",
+                code.name,
+                not.join(", ")
+            ));
+        }
+    }
+    lines.push(format!(
+        "the longest run has {}, the longest log {}",
+        counted(summary.longest.into(), "operation"),
+        counted(summary.longest_log as u64, "byte")
+    ));
+    for ((name, program, at), count) in &summary.exceptions {
+        lines.push(format!("{program}: {name} at operation {at}, {}", counted(*count, "time")));
+    }
+    if summary.exceptions.is_empty() {
+        lines.push("no exception ended a handler".to_owned());
+    }
+    if trials.insns_after() > 0 {
+        let insns = counted(trials.insns_after(), "instruction");
+        lines.push(format!("the guest ran on for {insns} after each first handler"));
+    }
+    lines
+}
