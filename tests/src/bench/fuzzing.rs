@@ -19,8 +19,8 @@ const FUNCTION: &str = "fbt::printk:entry";
 const INPUT: &str = "ebx";
 
 /// Records a run with these commands, into a file.
-fn record(path: &Path, commands: Vec<Command>, insns: u64) -> Result<(), Box<dyn Error>> {
-    let builder = GuestBuilder::embedded("x86_64").memory(32 << 20);
+fn record(path: &Path, guest: &str, commands: Vec<Command>, insns: u64) -> Result<(), Box<dyn Error>> {
+    let builder = GuestBuilder::embedded(guest).memory(32 << 20);
     let (builder, config, blobs) = builder.recorded(false)?;
     let recorder = Recorder::begin(Box::new(File::create(path)?), &config, &blobs)?;
     let mut session = builder.start()?;
@@ -68,8 +68,8 @@ pub fn rows(rounds: usize) -> Result<Result<Vec<Row>, &'static str>, Box<dyn Err
     std::fs::create_dir_all(&folder)?;
     let (handler, function) = (folder.join("handler.tlr"), folder.join("function.tlr"));
     let program = compile("handler.rpn", HANDLER, &SourceOptions::default())?;
-    record(&handler, vec![Command::insert("handler.rpn", program)], 3_000_000)?;
-    record(&function, vec![Command::clause(&format!("{FUNCTION} {{ abort }}"))], 30_000_000)?;
+    record(&handler, "ia32", vec![Command::insert("handler.rpn", program)], 3_000_000)?;
+    record(&function, "x86_64", vec![Command::clause(&format!("{FUNCTION} {{ abort }}"))], 30_000_000)?;
     let of_function = ["--function", FUNCTION, "--input", INPUT, "--hits", "1"];
     let kinds: [(&str, &Path, u64, &str, &[&str], f64, &'static str); 4] = [
         ("LibAFL with an empty target", &handler, 2_000_000, "empty", &[], 0.0, ""),
