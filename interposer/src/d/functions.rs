@@ -4,8 +4,6 @@ use super::{Failure, Runtime, World, bad_address, net, strings, thrown};
 use trapline_rpn::services::d::{Function, fault};
 use trapline_rpn::{CallkError, CallkStack};
 
-/// Bytes of a record to a channel: one more than any channel takes, so that it is refused.
-const MOST_DATA: u64 = 0x1_0000;
 /// The value of an argument that was left out.
 const LEFT_OUT: u64 = i64::MIN as u64;
 
@@ -35,7 +33,7 @@ impl Runtime {
         let data = match optional(length) {
             None => self.text(data, world)?,
             Some(_) => {
-                let mut bytes = vec![0; length.min(MOST_DATA) as usize];
+                let mut bytes = trapline_dti::room(length);
                 self.fetch(data, &mut bytes, world)?;
                 bytes
             }

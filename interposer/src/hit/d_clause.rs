@@ -319,15 +319,12 @@ impl Interposer {
         }
         let asked = &mut self.runner.asked;
         let (stop, panics) = (std::mem::take(&mut asked.stop), std::mem::take(&mut asked.panics));
-        let (wrote, passed) = (std::mem::take(&mut asked.wrote), std::mem::take(&mut asked.passed));
+        let passed = std::mem::take(&mut asked.passed);
         if panics {
             self.take_crash_dump(core);
             self.stops.panicked = true;
         }
-        if wrote && at_site {
-            // It may have overwritten the probed instruction: the new bytes are executed.
-            self.sites.displace_anew(core, self.hit.site);
-        }
+        self.take_overwritten(core, at_site);
         if passed && at_site {
             // Devices may be due right after the probed instruction.
             (self.hit.rare, self.hit.passed) = (true, true);

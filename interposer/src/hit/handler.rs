@@ -312,8 +312,12 @@ impl Interposer {
         if std::mem::take(&mut self.runner.asked.stop) {
             self.stop_here(core, index, at_site);
         }
+        self.take_overwritten(core, at_site);
+    }
+
+    /// A handler that wrote memory may have overwritten the probed instruction: then the new bytes are executed.
+    pub(super) fn take_overwritten(&mut self, core: &mut Core, at_site: bool) {
         if std::mem::take(&mut self.runner.asked.wrote) && at_site {
-            // It may have overwritten the probed instruction: the new bytes are executed.
             self.sites.displace_anew(core, self.hit.site);
         }
     }

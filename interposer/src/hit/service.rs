@@ -10,8 +10,6 @@ use trapline_rpn::{CallkError, CallkStack, services};
 
 /// Most elements of a channel's name.
 const MOST_NAME: u64 = 16;
-/// Bytes of a record: one more than any channel takes, so that it is refused.
-const MOST_DATA: u64 = 0x1_0000;
 /// Most return addresses that `kernel_stack` returns.
 const MAX_FRAMES: u64 = 256;
 
@@ -74,7 +72,7 @@ impl<V: View> Guest<'_, V> {
         }
         let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
         let (prio, length, data) = (stack.pop() as i32, stack.pop(), stack.pop());
-        let mut bytes = vec![0; length.min(MOST_DATA) as usize];
+        let mut bytes = trapline_dti::room(length);
         self.view.read(self.core, data, &mut bytes).map_err(|address| CallkError::Throw {
             user: services::d::fault::ADDRESS,
             parm1: address,

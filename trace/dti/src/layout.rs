@@ -41,6 +41,8 @@ const MAX_PAGES: u64 = 16_384;
 
 /// The longest name of a channel.
 pub const NAME_MAX: usize = NAME - 1;
+/// The longest data of a record.
+pub const DATA_MAX: usize = 0xffff;
 /// The level at which nothing is recorded.
 pub const LEVEL_OFF: i32 = -1;
 /// The level at which everything is recorded.

@@ -6,7 +6,7 @@
 use trapline_emu::PhysMem;
 
 use crate::channel::Channel;
-use crate::layout::EVENT;
+use crate::layout::{DATA_MAX, EVENT};
 use crate::ring::Ring;
 
 /// Stores to physical memory: addresses and bytes.
@@ -62,6 +62,12 @@ pub(crate) struct Tail {
     pub used: u32,
 }
 
+/// Zeros for data of so many bytes; for data that no channel takes, one byte more than the longest, so that they are refused.
+#[must_use]
+pub fn room(length: u64) -> Vec<u8> {
+    vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(DATA_MAX + 1)]
+}
+
 impl Channel {
     /// A record of this priority, with `tsc` as its time.
     pub fn write(&self, memory: &dyn PhysMem, cpu: u16, prio: i32, tsc: u64, data: &[u8]) -> Write {
@@ -81,7 +87,7 @@ impl Channel {
         let Some(ring) = ring else { return refused(Refusal::Damaged, None) };
         let (_, size) = self.subbufs();
         let bytes = EVENT + data.len();
-        let Some(bytes) = u32::try_from(bytes).ok().filter(|bytes| *bytes <= size && data.len() <= 0xffff)
+        let Some(bytes) = u32::try_from(bytes).ok().filter(|bytes| *bytes <= size && data.len() <= DATA_MAX)
         else {
             return refused(Refusal::TooLong, self.counted(cpu, Count::TooLong, ring.too_long));
         };
