@@ -6,7 +6,7 @@ use std::path::Path;
 use super::cli::{Ran, folder, trapline};
 use trapline_session::trapline_dti::{Channel, View, find, show};
 use trapline_session::trapline_emu::PhysMem;
-use trapline_session::{Command, Condition, Ending, GuestBuilder, Limits, Session};
+use trapline_session::{Command, Condition, DumpFile, Ending, GuestBuilder, Limits, Session};
 
 const GUESTS: [&str; 2] = ["embedded:dti", "embedded:dti-ia32"];
 
@@ -58,16 +58,31 @@ fn a_crash_in_the_middle_of_a_write_leaves_the_same_records_everywhere() {
         ran(here, &[&["record", guest, "--console", "none", "-o", "run.tlr"], &crash[..]].concat(), 0);
         ran(here, &[&["dump", guest, "-o", "core"], &crash[..]].concat(), 0);
         ran(here, &[&["dump", guest, "-o", "core.z", "--compress", "zlib"], &crash[..]].concat(), 0);
+        write_image(here, 64 << 20);
         let restored = [&[guest, "--restore", "saved"][..], &crash, &["-f", "json"]].concat();
-        for other in
-            [&restored[..], &["run.tlr", "-f", "json"], &["core", "-f", "json"], &["core.z", "-f", "json"]]
-        {
+        for other in [
+            &restored[..],
+            &["run.tlr", "-f", "json"],
+            &["core", "-f", "json"],
+            &["core.z", "-f", "json"],
+            &["image", "--raw", "-f", "json"],
+        ] {
             assert!(show(other, 0) == live, "{guest}: {other:?}");
         }
         // Raw bytes too, of one channel.
         let raw = |args: &[&str]| show(&[args, &["3c59x", "--view", "raw"]].concat(), 0);
         assert_eq!(raw(&with(&[guest])), raw(&["core"]));
     }
+}
+
+/// Writes the memory of the dump `core` and nothing else to the file `image`.
+fn write_image(here: &Path, size: usize) {
+    let core = DumpFile::open(&here.join("core")).unwrap();
+    let mut image = vec![0; size];
+    for range in core.info().memory {
+        assert!(core.read(range.paddr, &mut image[range.paddr as usize..range.end() as usize]));
+    }
+    std::fs::write(here.join("image"), image).unwrap();
 }
 
 /// A guest that stands before a call of `dti_log`: the first, or later ones.
@@ -162,6 +177,8 @@ fn what_has_no_channels_or_no_effect_is_refused() {
         (&["show", "embedded:ia32", "floppy"], 2, "there is no channel floppy, nor any other"),
         (&["list", "embedded:ia32"], 0, "there are no channels"),
         (&["list", "core", "--at", "5"], 2, "--at has no effect on a dump, which does not run"),
+        (&["list", "core", "--raw", "--at", "5"], 2, "--at has no effect on a dump, which does not run"),
+        (&["follow", "core", "--raw"], 2, "a crash dump does not run; use `dti show`"),
         (&["list", "core", "--mem", "5M"], 2, "--mem has no effect on a dump, which does not run"),
         (&["follow", "core"], 2, "a crash dump does not run; use `dti show`"),
         (&["show", "embedded:dti", "-f", "json", "--view", "hex"], 2, "--view has no effect with -f json"),
@@ -343,6 +360,15 @@ fn our_own_position_moves_and_the_guests_does_not() {
     assert_eq!(first + &rest, all);
     assert_eq!(show(&["--cursor", "seen"]), "");
     assert_eq!(show(&["--cursor", "seen", "--reset"]), all);
+    // A link stays one, and a position that cannot be written is kept.
+    std::os::unix::fs::symlink("seen", here.join("link")).unwrap();
+    assert_eq!(show(&["--cursor", "link"]), "");
+    assert!(here.join("link").is_symlink());
+    let seen = std::fs::read(here.join("seen")).unwrap();
+    std::fs::create_dir(here.join("seen.new")).unwrap();
+    let args = ["dti", "show", "embedded:dti", "--cursor", "seen", "--reset"];
+    assert!(ran(here, &args, 7).err.contains("cannot write seen: "));
+    assert_eq!(std::fs::read(here.join("seen")).unwrap(), seen);
     assert!(all.contains("\"unread\":true") && !all.contains("\"unread\":false"), "{all}");
     let shown = ran(here, &["dti", "show", "embedded:dti", "--templates", "templates"], 0).out;
     assert!(shown.contains("timer   tick 59 of task 0") && shown.contains("3c59x   eth0: open"), "{shown}");

@@ -468,7 +468,7 @@ fn guest_linux_a_core_of_qemu_and_an_image_of_its_memory_have_the_same_lists() {
 
 #[test]
 fn positions_and_files_that_do_not_fit_are_refused() {
-    let folder = folder(&[("text", b"no dump at all")]);
+    let folder = folder(&[("text", b"no dump at all"), ("empty", b""), ("core", b"KDUMP   and no more")]);
     let here = folder.path();
     for (args, code, sentence) in [
         (
@@ -476,6 +476,14 @@ fn positions_and_files_that_do_not_fit_are_refused() {
             7,
             "text: its first bytes are 6e 6f 20 64: this is no ELF core, no compressed dump of kdump and no flattened dump of \
              makedumpfile",
+        ),
+        (&["dump", "empty", "--info"], 7, "empty: the file is empty (0 bytes)"),
+        (&["dump", "empty", "--raw", "--list", "stacks"], 7, "empty: the file is empty (0 bytes)"),
+        (&["dump", ".", "--info"], 7, ".: is a directory"),
+        (
+            &["dump", "core", "-o", "new"],
+            2,
+            "core is a crash dump, in which nothing runs; read it with --info",
         ),
         (&["dump", "absent", "--info"], 7, "absent: No such file or directory"),
         (

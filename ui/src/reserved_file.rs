@@ -1,4 +1,5 @@
-//! Files that are written when a run has ended, and are known to be writable before it begins.
+//! Files that are written when a run has ended, and are known to be writable before it begins; and files that are replaced as
+//! a whole.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -35,4 +36,23 @@ impl<'a> ReservedFile<'a> {
             let _ = fs::remove_file(self.path);
         }
     }
+}
+
+/// Writes a file as a whole, or not at all: until all of it is on the disk, it holds what it did before.
+///
+/// # Errors
+/// It cannot be written.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let failed = |error| Failure::Write { path: path.to_owned(), error };
+    // The file itself, and not a link to it. A pipe or a device is not replaced.
+    let old = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if old.metadata().is_ok_and(|old| !old.is_file()) {
+        return fs::write(path, bytes).map_err(failed);
+    }
+    let mut new = old.clone().into_os_string();
+    new.push(".new");
+    fs::write(&new, bytes).and_then(|()| fs::rename(&new, old)).map_err(|error| {
+        let _ = fs::remove_file(&new);
+        failed(error)
+    })
 }

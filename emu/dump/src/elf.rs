@@ -25,9 +25,19 @@ pub struct Segment {
     pub shares: Option<u64>,
 }
 
+/// What a core file is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// A process.
+    Process,
+    /// A whole machine. As in kdump's files, segments have no alignment: crash takes others for files of netdump, an older
+    /// format.
+    Machine,
+}
+
 /// The headers and the notes of a core file, up to the page boundary at which its memory begins: the segments that
 /// share nothing, one after the other. At most [`MAX_SEGMENTS`] can be given.
-pub fn head(wide: bool, notes: &[u8], segments: &[Segment]) -> Vec<u8> {
+pub fn head(of: Of, wide: bool, notes: &[u8], segments: &[Segment]) -> Vec<u8> {
     let container = if wide { Container::Big } else { Container::Little };
     let ctx = Ctx::new(container, Endian::Little);
     let (header_size, entry_size) = (Header::size(ctx), ProgramHeader::size(ctx));
@@ -60,7 +70,7 @@ pub fn head(wide: bool, notes: &[u8], segments: &[Segment]) -> Vec<u8> {
             p_paddr: segment.paddr,
             p_filesz: segment.size,
             p_memsz: segment.size,
-            p_align: PAGE,
+            p_align: if of == Of::Process { PAGE } else { 0 },
         });
     }
     let mut bytes = vec![0; memory_at];

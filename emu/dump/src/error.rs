@@ -8,6 +8,9 @@ pub enum DumpError {
     /// It cannot be read.
     #[error("{0}")]
     Read(#[from] io::Error),
+    /// It has no bytes.
+    #[error("the file is empty (0 bytes)")]
+    Empty,
     /// It has another format.
     #[error(
         "its first bytes are {0}: this is no ELF core, no compressed dump of kdump and no flattened dump of makedumpfile"

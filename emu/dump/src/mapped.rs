@@ -21,9 +21,14 @@ impl Mapped {
         self.paddr.saturating_add(self.size)
     }
 
+    /// Its physical addresses.
+    pub fn range(&self) -> Range<u64> {
+        self.paddr..self.end()
+    }
+
     /// The memory of these ranges, ascending and without overlaps.
-    pub fn merged(all: &[Self]) -> Vec<Range<u64>> {
-        let mut sorted: Vec<Range<u64>> = all.iter().map(|range| range.paddr..range.end()).collect();
+    pub fn merged(all: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+        let mut sorted: Vec<Range<u64>> = all.collect();
         sorted.sort_by_key(|range| range.start);
         let mut merged: Vec<Range<u64>> = Vec::new();
         for range in sorted {

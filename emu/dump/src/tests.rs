@@ -199,6 +199,62 @@ fn other_files_are_refused_with_a_sentence() {
     }
 }
 
+/// The first piece of memory of an ELF core of 64 bits: its program header follows that of the notes.
+const LOAD: usize = 64 + 56;
+
+#[test]
+fn what_a_file_claims_beyond_its_end_is_not_searched() {
+    let memory = memory(12, &[1, 2, 3]);
+    let whole = written(&Vmcore { head: head(true, 12), memory: &memory }, Compression::None);
+    let bytes =
+        |ranges: Vec<std::ops::Range<u64>>| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+    let memory_bytes = bytes(opened(&whole).unwrap().stored());
+    // Memory that is not in the file, as if makedumpfile had left it out.
+    let mut large = whole.clone();
+    large[LOAD + 40..LOAD + 48].copy_from_slice(&(1_u64 << 56).to_le_bytes());
+    assert_eq!(bytes(opened(&large).unwrap().stored()), memory_bytes);
+    // A dump that was cut short, and one that claims to be.
+    for (at, value) in [(40, 1_u64 << 56), (32, 1 << 56), (40, 1 << 56)] {
+        large[LOAD + at..LOAD + at + 8].copy_from_slice(&value.to_le_bytes());
+        assert!(opened(&large).is_err() || bytes(opened(&large).unwrap().stored()) <= large.len() as u64);
+    }
+    let cut = opened(&whole[..whole.len() - 4096]).unwrap();
+    assert_eq!(bytes(cut.stored()), memory_bytes - 4096);
+    // Pieces that share all of the file.
+    let mut shared = whole.clone();
+    for n in 0..3 {
+        let place = [0_u64, u64::MAX, (n as u64) << 40, whole.len() as u64, whole.len() as u64];
+        for (field, value) in place.into_iter().enumerate() {
+            let at = LOAD + 56 * n + 8 + 8 * field;
+            shared[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+    }
+    let sentence = opened(&shared).err().unwrap().to_string();
+    assert!(sentence.ends_with("the file has fewer bytes"), "{sentence}");
+    // Of a compressed dump the pages whose descriptors are there.
+    let packed = written(&Vmcore { head: head(true, 12), memory: &memory }, Compression::Zlib);
+    assert_eq!(bytes(opened(&packed).unwrap().stored()), memory_bytes);
+    let descriptors = packed.len() - packed.len() % 4096;
+    assert!(bytes(opened(&packed[..descriptors.min(4 * 4096 + 50)]).unwrap().stored()) <= 2 * 4096);
+}
+
+/// The dump that a small flattened file describes may be large; what is read of it is not.
+#[test]
+fn a_part_of_a_flattened_dump_is_not_longer_than_its_file() {
+    let memory = memory(12, &[1, 2, 3]);
+    let mut bytes = written(&Vmcore { head: head(true, 12), memory: &memory }, Compression::Zlib);
+    // `bitmap_blocks`, and `max_mapnr_64` in the second header.
+    bytes[436..440].copy_from_slice(&(1_u32 << 17).to_le_bytes());
+    bytes[4096 + 96..4096 + 104].copy_from_slice(&(1_u64 << 31).to_le_bytes());
+    let mut stream = flattened(&bytes, 5000);
+    let end = stream.len() - 16;
+    let far: Vec<u8> = [1_i64 << 40, 1].into_iter().flat_map(i64::to_be_bytes).chain([7]).collect();
+    stream.splice(end..end, far);
+    let sentence = opened(&stream).err().unwrap().to_string();
+    let expected = format!("a bitmap ends at byte 0x10002000, but the file has {:#x} bytes", stream.len());
+    assert_eq!(sentence, expected);
+}
+
 #[test]
 fn pages_of_zeros_are_holes_of_an_elf_core_and_one_page_of_a_compressed_one() {
     let memory = Pages(vec![0; 1 << 20]);

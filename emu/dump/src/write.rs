@@ -42,7 +42,7 @@ impl Vmcore<'_> {
     }
 
     fn write_elf(&self, to: &mut (impl Write + Seek)) -> io::Result<()> {
-        to.write_all(&elf::head(self.head.wide, &self.head.notes(), &self.segments()))?;
+        to.write_all(&elf::head(elf::Of::Machine, self.head.wide, &self.head.notes(), &self.segments()))?;
         let mut sparse = Sparse { to, hole: 0 };
         let mut piece = vec![0; PIECE as usize];
         for range in &self.head.memory {

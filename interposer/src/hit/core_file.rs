@@ -75,7 +75,7 @@ fn file(core: &Core, runs: &[Run], notes: &[u8], wide: bool) -> Vec<u8> {
         Segment { vaddr: run.va, paddr: 0, size, flags: run.flags, shares: None }
     });
     let segments: Vec<Segment> = segments.take(elf::MAX_SEGMENTS).collect();
-    let mut bytes = elf::head(wide, notes, &segments);
+    let mut bytes = elf::head(elf::Of::Process, wide, notes, &segments);
     let mut page = [0; PAGE as usize];
     for paddr in runs.iter().take(segments.len()).flat_map(|run| &run.pages) {
         // A page outside of RAM is zero.

@@ -180,7 +180,7 @@ fn extraction(folder: &Path, rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> 
     let (mut times, mut ratios) = (Vec::new(), Vec::new());
     for _ in 0..rounds.min(3) {
         let took = seconds(|| {
-            let found = dti::find(&dump, &Mapped::merged(&dump.info().memory));
+            let found = dti::find(&dump, &dump.stored());
             let bytes: usize = found
                 .channels
                 .iter()

@@ -35,6 +35,9 @@ pub struct DtiSource {
     /// Start from the snapshot in this file, which `run --save` has written; without a position, it is looked at as it is
     #[arg(long, value_name = "FILE", help_heading = "Guest")]
     pub restore: Option<PathBuf>,
+    /// The file is an image of the memory and nothing else, from physical address 0 on
+    #[arg(long, help_heading = "Reading a dump")]
+    pub raw: bool,
     /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,

@@ -15,7 +15,7 @@ use trapline_session::{
 use trapline_trace::{HeaderItems, TextSink};
 
 use crate::cli::{FirstArgs, Format, ListArgs};
-use crate::cmd::dti::is_dump;
+use crate::cmd::dti::is_dump_file;
 use crate::cmd::dump::look;
 use crate::cmd::rows::json_lines;
 use crate::cmd::run::{bits, digits};
@@ -30,7 +30,7 @@ use crate::{ctrl_c, no_effect, options};
 /// Bad files, pattern or options, nothing that matches, output that cannot be written.
 pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let wanted = wanted(args);
-    let of_dump = args.guest.image != "-" && is_dump(Path::new(&args.guest.image));
+    let of_dump = args.guest.image != "-" && is_dump_file(Path::new(&args.guest.image));
     no_effect::of_list(args, of_dump)?;
     if of_dump {
         return list_dump(args, &wanted, out, talk);

@@ -23,7 +23,7 @@ use super::travel;
 use crate::cli::{Theme, TuiArgs};
 use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
-use crate::{no_effect, options, overwrite};
+use crate::{no_effect, options, overwrite, reserved_file};
 
 /// Runs the command.
 ///
@@ -49,7 +49,7 @@ pub fn run(args: &TuiArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
         },
     )?;
     if let Some(path) = &args.session {
-        save(path, &left.session)?;
+        reserved_file::replace(path, left.session.as_bytes())?;
     }
     if args.frame_stats {
         writeln!(out, "{}", left.stats).map_err(Failure::Output)?;
@@ -61,14 +61,6 @@ pub fn run(args: &TuiArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
 fn session(args: &TuiArgs) -> Result<Option<String>, Failure> {
     let Some(path) = args.session.as_deref().filter(|path| path.exists()) else { return Ok(None) };
     Ok(Some(text_of(path, read_file(path)?)?))
-}
-
-/// Writes the session file: as a whole, or not at all.
-fn save(path: &Path, text: &str) -> Result<(), Failure> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
-    written.map_err(|error| Failure::Write { path: path.to_owned(), error })
 }
 
 /// The text of the file of keys. The user's own file need not exist.

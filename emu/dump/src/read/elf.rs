@@ -1,5 +1,7 @@
 //! ELF cores of whole machines.
 
+use std::ops::Range;
+
 use goblin::container::{Container, Ctx, Endian};
 use goblin::elf::header::{EI_CLASS, ELFCLASS64, EM_386, EM_X86_64, ET_CORE};
 use goblin::elf::program_header::{PT_LOAD, PT_NOTE, ProgramHeader};
@@ -83,6 +85,12 @@ impl ElfCore {
             core.add(&header)?;
         }
         core.loads.sort_by_key(|load| load.paddr);
+        // Pieces may share bytes of the file, but only those of the same memory do.
+        let value = core.stored().iter().map(|range| range.end - range.start).fold(0, u64::saturating_add);
+        if value > core.source.stored() {
+            let valid = "the file has fewer bytes";
+            return Err(DumpError::Field { field: "the memory in the program headers", value, valid });
+        }
         Ok(core)
     }
 
@@ -98,7 +106,11 @@ impl ElfCore {
                 paddr: header.p_paddr,
                 vaddr: header.p_vaddr,
                 at: header.p_offset,
-                stored: header.p_filesz.min(header.p_memsz),
+                // Of a dump that was cut short, what is there.
+                stored: header
+                    .p_filesz
+                    .min(header.p_memsz)
+                    .min(self.source.len.saturating_sub(header.p_offset)),
                 size: header.p_memsz,
             }),
             _ => {}
@@ -115,6 +127,11 @@ impl ElfCore {
             vaddr: Some(load.vaddr).filter(|vaddr| *vaddr != unmapped),
         };
         self.loads.iter().map(mapped).collect()
+    }
+
+    /// The memory that is in the file.
+    pub fn stored(&self) -> Vec<Range<u64>> {
+        Mapped::merged(self.loads.iter().map(|load| load.paddr..load.paddr.saturating_add(load.stored)))
     }
 
     /// Pages of memory, and pages that are stored. A page that several pieces have counts once.

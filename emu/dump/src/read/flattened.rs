@@ -48,6 +48,11 @@ impl Flattened {
         Ok(Source { bytes: Bytes::Flattened(flattened), len })
     }
 
+    /// Bytes of the file.
+    pub fn stored(&self) -> u64 {
+        self.file.len
+    }
+
     /// Adds a piece, which replaces what lies at its place: headers are written again at the end.
     fn add(&mut self, place: u64, end: u64, from: u64) {
         let overlapped: Vec<_> = self

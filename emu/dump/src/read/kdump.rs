@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io::Read;
+use std::ops::Range;
 
 use flate2::read::ZlibDecoder;
 use ruzstd::decoding::StreamingDecoder;
@@ -81,13 +82,17 @@ impl Bitmap {
     /// Runs of set bits.
     fn runs(&self) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
-        for frame in 0..self.bits.len() as u64 * 8 {
-            if !self.has(frame) {
-                continue;
-            }
-            match runs.last_mut() {
-                Some((_, end)) if *end == frame => *end += 1,
-                _ => runs.push((frame, frame + 1)),
+        let mut add = |from: u64, to: u64| match runs.last_mut() {
+            Some((_, end)) if *end == from => *end = to,
+            _ => runs.push((from, to)),
+        };
+        for (byte, first) in self.bits.iter().zip((0..).step_by(8)) {
+            match byte {
+                0 => {}
+                0xff => add(first, first + 8),
+                _ => (0..8)
+                    .filter(|bit| byte >> bit & 1 != 0)
+                    .for_each(|bit| add(first + bit, first + bit + 1)),
             }
         }
         runs
@@ -156,6 +161,18 @@ impl Compressed {
         let mapped =
             |(from, to): (u64, u64)| Mapped { paddr: from * PAGE, size: (to - from) * PAGE, vaddr: None };
         self.bitmaps[0].runs().into_iter().map(mapped).collect()
+    }
+
+    /// The memory that is in the file: the pages whose descriptors are.
+    pub fn stored(&self) -> Vec<Range<u64>> {
+        let bytes = self.source.len.saturating_sub(self.descriptors_at).min(self.source.stored());
+        let mut descriptors = bytes / DESCRIPTOR;
+        let runs = self.bitmaps[1].runs().into_iter().map_while(|(from, to)| {
+            let pages = (to - from).min(descriptors);
+            descriptors -= pages;
+            (pages > 0).then(|| from * PAGE..(from + pages) * PAGE)
+        });
+        runs.collect()
     }
 
     /// Pages of memory, and pages that are stored.

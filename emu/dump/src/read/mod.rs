@@ -8,6 +8,8 @@ mod flattened;
 mod kdump;
 
 use std::fs::File;
+use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -77,9 +79,7 @@ impl DumpFile {
     /// # Errors
     /// The file cannot be read, or is not a dump.
     pub fn open(path: &Path) -> Result<Self, DumpError> {
-        let file = File::open(path)?;
-        let len = file.metadata()?.len();
-        Self::read(Source { bytes: Bytes::File(file), len })
+        Self::read(Source::open(path)?)
     }
 
     /// Opens an image of the memory: its first byte is that of physical address 0.
@@ -87,9 +87,7 @@ impl DumpFile {
     /// # Errors
     /// The file cannot be read.
     pub fn raw(path: &Path) -> Result<Self, DumpError> {
-        let file = File::open(path)?;
-        let len = file.metadata()?.len();
-        Ok(Self { body: Body::Raw(Source { bytes: Bytes::File(file), len }), flattened: false })
+        Ok(Self { body: Body::Raw(Source::open(path)?), flattened: false })
     }
 
     /// Whether a file that begins with these bytes, at least 18, is meant to be a dump: other ELF files are not.
@@ -123,6 +121,15 @@ impl DumpFile {
             return Err(DumpError::Foreign(hex.join(" ")));
         };
         Ok(Self { body, flattened })
+    }
+
+    /// The memory that is in the file: what a search looks through, which takes no longer than a file of this size allows.
+    pub fn stored(&self) -> Vec<Range<u64>> {
+        match &self.body {
+            Body::Raw(image) => std::iter::once(0..image.len).collect(),
+            Body::Elf(core) => core.stored(),
+            Body::Compressed(dump) => dump.stored(),
+        }
     }
 
     /// What it says of its machine.
@@ -200,6 +207,18 @@ enum Bytes {
 }
 
 impl Source {
+    fn open(path: &Path) -> Result<Self, DumpError> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if metadata.is_dir() {
+            return Err(DumpError::Read(io::ErrorKind::IsADirectory.into()));
+        }
+        match metadata.len() {
+            0 => Err(DumpError::Empty),
+            len => Ok(Self { bytes: Bytes::File(file), len }),
+        }
+    }
+
     /// Fills `to` from an offset; false when a byte is missing.
     fn read(&self, at: u64, to: &mut [u8]) -> bool {
         if at.checked_add(to.len() as u64).is_none_or(|end| end > self.len) {
@@ -216,6 +235,14 @@ impl Source {
         }
     }
 
+    /// The bytes that the file can have of it.
+    fn stored(&self) -> u64 {
+        match &self.bytes {
+            Bytes::Flattened(pieces) => self.len.min(pieces.stored()),
+            Bytes::File(_) | Bytes::Memory(_) => self.len,
+        }
+    }
+
     /// The first bytes, at most `most`.
     fn first(&self, most: u64) -> Result<Vec<u8>, DumpError> {
         self.part("its beginning", 0, most.min(self.len))
@@ -224,8 +251,10 @@ impl Source {
     /// A part of the file.
     fn part(&self, part: &'static str, at: u64, size: u64) -> Result<Vec<u8>, DumpError> {
         let end = at.saturating_add(size);
-        let cut = DumpError::Cut { part, end, len: self.len };
-        if end > self.len {
+        // A piece of a flattened dump may be far behind the others, but no part is longer than all of them.
+        let most = self.stored();
+        let cut = DumpError::Cut { part, end, len: if size > most { most } else { self.len } };
+        if end > self.len || size > most {
             return Err(cut);
         }
         let mut bytes = vec![0; size as usize];

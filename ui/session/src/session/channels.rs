@@ -10,7 +10,7 @@ use crate::commands::CommandError;
 impl Session {
     /// The channels in the guest's memory.
     pub fn channels(&self) -> Found {
-        find(self.core().ram(), &Mapped::merged(&self.vmcore().head.memory))
+        find(self.core().ram(), &Mapped::merged(self.vmcore().head.memory.iter().map(Mapped::range)))
     }
 
     /// Sets the level of a channel, and that of its handle.

@@ -29,7 +29,7 @@ const EVERY: u64 = 1_000_000;
 pub fn run(args: &DtiFollowArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     let printer = Printer::new(&args.records, args.source.form.format)?;
     let mut follower = Follower { printer, cursor: Cursor::new(), lost: 0, cpus: 0 };
-    if is_dump(&args.source.image) {
+    if is_dump(&args.source) {
         let text = "a crash dump does not run; use `dti show`";
         return Err(Failure::Usage(text.to_owned()));
     }

@@ -6,7 +6,6 @@ mod printer;
 pub mod save;
 mod source;
 
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 
@@ -16,9 +15,10 @@ use trapline_session::{counted, read_file};
 use crate::cli::{DtiArgs, DtiCommand, DtiShowArgs};
 use crate::ctrl_c;
 use crate::failure::{Exit, Failure};
+use crate::reserved_file;
 use crate::talk::Talk;
 
-pub use source::is_dump;
+pub use source::is_dump_file;
 
 use printer::Printer;
 use source::Source;
@@ -88,6 +88,5 @@ fn after_cursor(
         let lost = counted(lost, "sub-buffer");
         talk.warn(&format!("{lost} overwritten before they were shown"));
     }
-    let written = fs::write(path, cursor.to_json());
-    written.map_err(|error| Failure::Write { path: path.to_owned(), error })
+    reserved_file::replace(path, cursor.to_json().as_bytes())
 }

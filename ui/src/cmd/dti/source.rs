@@ -5,7 +5,6 @@ use std::io::Read;
 use std::path::Path;
 
 use trapline_dti::Found;
-use trapline_session::trapline_dump::Mapped;
 use trapline_session::trapline_emu::PhysMem;
 use trapline_session::{DumpFile, Session};
 
@@ -29,10 +28,10 @@ impl Source {
     /// # Errors
     /// Bad files or options, or a position that is not reached.
     pub fn open(args: &DtiSource, cancelled: &Cancelled, talk: &Talk) -> Result<Option<Self>, Failure> {
-        let is_dump = is_dump(&args.image);
+        let is_dump = is_dump(args);
         no_effect::of_dti(args, is_dump)?;
         if is_dump {
-            let opened = DumpFile::open(&args.image);
+            let opened = if args.raw { DumpFile::raw(&args.image) } else { DumpFile::open(&args.image) };
             let file = opened.map_err(|error| Failure::Dump { path: args.image.clone(), error })?;
             return Ok(Some(Self::Dump(Box::new(file))));
         }
@@ -44,7 +43,7 @@ impl Source {
     pub fn find(&self) -> Found {
         match self {
             Self::Machine(session, _) => session.channels(),
-            Self::Dump(file) => trapline_dti::find(file.as_ref(), &Mapped::merged(&file.info().memory)),
+            Self::Dump(file) => trapline_dti::find(file.as_ref(), &file.stored()),
         }
     }
 
@@ -65,8 +64,13 @@ impl Source {
     }
 }
 
+/// Whether channels are read from a file with memory: a dump, or an image of it.
+pub fn is_dump(args: &DtiSource) -> bool {
+    args.raw || is_dump_file(&args.image)
+}
+
 /// Whether a file is a dump, and not a kernel.
-pub fn is_dump(path: &Path) -> bool {
+pub fn is_dump_file(path: &Path) -> bool {
     let mut first = Vec::new();
     let read = File::open(path).and_then(|file| file.take(18).read_to_end(&mut first));
     read.is_ok() && DumpFile::begins(&first)

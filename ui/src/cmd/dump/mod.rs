@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use trapline_session::{Compression, Vmcore, counted};
 
+use super::dti::is_dump_file;
 use super::reach;
 use crate::cli::DumpArgs;
 use crate::failure::{Exit, Failure};
@@ -33,6 +34,12 @@ pub fn run(args: &DumpArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
         info::print(&args.image, args.form.format, out)?;
         return Ok(Exit::Ok);
     };
+    if args.image.as_os_str() != "-" && is_dump_file(&args.image) {
+        let image = args.image.display();
+        let text =
+            format!("{image} is a crash dump, in which nothing runs; read it with --info, --list or -n");
+        return Err(Failure::Usage(text));
+    }
     overwrite::check(reach::inputs(&args.image, &args.machine), [("the dump", to.as_path())])?;
     let signals = ctrl_c::prepare();
     let file = ReservedFile::reserve(to)?;
