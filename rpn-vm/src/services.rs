@@ -118,7 +118,10 @@ pub mod d {
                 /// The item with a name.
                 #[must_use]
                 pub fn from_name(name: &str) -> Option<Self> {
-                    Self::ALL.iter().copied().find(|one| one.name() == name)
+                    Some(match name {
+                        $($text => Self::$variant,)*
+                        _ => return None,
+                    })
                 }
             }
         };

@@ -13,7 +13,6 @@ use crate::pragma::Pragma;
 use crate::scope::{CLAUSE_SLOTS, Scope};
 use crate::types::{Model, TypeTable};
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use trapline_rpn::{Limits, Unverified, Verified, Width, verify};
 use trapline_trace::d::Tables;
@@ -56,6 +55,7 @@ pub struct Compiled {
 pub type MacroVariable<'a> = &'a dyn Fn(&str) -> Option<Vec<u8>>;
 
 /// A clause whose types are known.
+#[derive(Clone)]
 struct Checked {
     descriptions: Vec<String>,
     pos: Pos,
@@ -64,15 +64,14 @@ struct Checked {
     steps: Vec<Step>,
 }
 
-/// Compiles the texts of one program, which share their names.
+/// Compiles the texts of one program, which share their names. A clone goes on with what the texts so far have declared.
+#[derive(Clone)]
 pub struct Compiler {
     types: TypeTable,
     scope: Scope,
     options: Options,
     clauses: Vec<Checked>,
     texts: usize,
-    /// The files of the library that have been read.
-    read: BTreeSet<usize>,
 }
 
 impl Compiler {
@@ -80,7 +79,7 @@ impl Compiler {
     #[must_use]
     pub fn new(model: Model, options: Options) -> Self {
         let (types, scope) = (TypeTable::new(model), Scope::default());
-        Self { types, scope, options, clauses: Vec::new(), texts: 0, read: BTreeSet::new() }
+        Self { types, scope, options, clauses: Vec::new(), texts: 0 }
     }
 
     /// The same, for a guest whose types and symbols are known.
@@ -155,19 +154,17 @@ impl Compiler {
     fn libraries(&mut self, text: &[u8]) -> Result<()> {
         let mentioned = Mentioned::by(text);
         for (number, file) in FILES.iter().enumerate() {
-            if self.read.contains(&number) {
-                continue;
-            }
+            let Some(read) = self.scope.library.get_mut(number).filter(|read| !**read) else { continue };
             let Some(items) = file.wanted(number, &mentioned, &*self.types.imports.guest) else { continue };
-            self.read.insert(number);
+            *read = true;
             let mut checker = Checker::new(&mut self.types, &mut self.scope, &self.options);
             checker.in_library = true;
             for item in items {
                 match item {
                     Item::Declaration(declaration) => checker.declaration(declaration)?,
-                    Item::Inline(inline) => checker.inline(inline)?,
                     Item::Translator(translator) => checker.translator(translator)?,
-                    Item::Clause(_) => {}
+                    // Inlines wait until they are used.
+                    Item::Inline(_) | Item::Clause(_) => {}
                 }
             }
         }
@@ -244,6 +241,9 @@ impl Compiler {
 
 /// Whether a text sets an option by a directive. Some options say how the text itself is read.
 fn has_option(text: &[u8], name: &str) -> bool {
+    if !text.contains(&b'#') {
+        return false;
+    }
     let text = String::from_utf8_lossy(text);
     text.lines().any(|line| {
         let mut words = line.trim_start().trim_start_matches('#').split_whitespace();

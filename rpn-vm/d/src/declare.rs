@@ -6,8 +6,10 @@ use crate::ast::{
 use crate::check::Checker;
 use crate::error::{Pos, Result};
 use crate::guest::TypeTag;
+use crate::library;
 use crate::scope::{InlineName, Owner, TranslatorName};
 use crate::types::{Kind, Member, TypeId};
+use std::sync::Arc;
 
 /// Most elements that an array may have: its offsets must stay in 32 bits.
 const LONGEST: u64 = 1 << 24;
@@ -69,7 +71,7 @@ impl Checker<'_> {
                 && there.keys.is_some() == keys.is_some();
             return if same { Ok(()) } else { Err(redeclared()) };
         }
-        if owner == Owner::Program && (self.scope.inlines.contains_key(name) || self.is_reserved(name)) {
+        if owner == Owner::Program && (self.scope.is_inline(name) || self.is_reserved(name)) {
             return Err(redeclared());
         }
         self.scope.declare(self.types, (owner, name), ty, keys);
@@ -327,10 +329,30 @@ impl Checker<'_> {
         let Some(name) = &inline.declarator.name else {
             return Err(inline.pos.error("D_DECL_USELESS", "useless declaration"));
         };
-        let taken = self.scope.inlines.contains_key(name) || self.scope.globals.contains_key(name);
-        if taken || self.is_reserved(name) && !self.in_library {
+        let taken = self.scope.is_inline(name) || self.scope.globals.contains_key(name);
+        if taken || self.is_reserved(name) {
             return Err(inline.pos.error("D_DECL_IDRED", format!("identifier redeclared: {name}")));
         }
+        let made = self.inline_name(inline, false)?;
+        if made.parameters.is_empty() {
+            self.expand_inline(&made, Vec::new(), inline.pos)?;
+        }
+        self.scope.inlines.insert(name.clone(), made.into());
+        Ok(())
+    }
+
+    /// The inline of a name, the program's or the library's.
+    pub fn inline_of(&mut self, name: &str) -> Result<Option<Arc<InlineName>>> {
+        if let Some(known) = self.scope.inlines.get(name) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let Some(inline) = library::inline(name, &self.scope.library) else { return Ok(None) };
+        let made = Arc::new(self.inline_name(inline, true)?);
+        self.scope.inlines.insert(name.to_owned(), Arc::clone(&made));
+        Ok(Some(made))
+    }
+
+    fn inline_name(&mut self, inline: &Inline, library: bool) -> Result<InlineName> {
         let base = self.base(&inline.base)?;
         let mut derived = inline.declarator.derived.clone();
         let mut parameters = Vec::new();
@@ -340,12 +362,7 @@ impl Checker<'_> {
             derived.retain(|d| !matches!(d, Derived::Keys(_)));
         }
         let (ty, _) = self.derive(base, &derived, inline.pos)?;
-        let made = InlineName { ty, library: self.in_library, parameters, value: inline.value.clone() };
-        if made.parameters.is_empty() && !self.in_library {
-            self.expand_inline(&made, Vec::new(), inline.pos)?;
-        }
-        self.scope.inlines.insert(name.clone(), made);
-        Ok(())
+        Ok(InlineName { ty, library, parameters, value: inline.value.clone() })
     }
 
     /// `translator`.

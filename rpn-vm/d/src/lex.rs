@@ -4,7 +4,7 @@
 //! parser says which one it is in. A `/` closes a predicate if the next character that is not white space is `{`, `;`,
 //! `/` or the end; otherwise it divides.
 
-use crate::error::{Pos, Result};
+use crate::error::{Error, Pos, Result};
 use crate::pragma::Pragma;
 
 /// A token.
@@ -42,7 +42,7 @@ pub(crate) struct IntLiteral {
 
 impl Token {
     /// Its name in messages.
-    pub fn show(&self) -> String {
+    fn show(&self) -> String {
         match self {
             Self::Word(word) => format!("\"{word}\""),
             Self::Int(int) => format!("\"{}\"", int.text),
@@ -53,14 +53,43 @@ impl Token {
             Self::End => "end of input".to_owned(),
         }
     }
+
+    /// The error of a token that cannot stand here.
+    pub fn unexpected(&self, pos: Pos) -> Error {
+        pos.error("D_SYNTAX", format!("syntax error near {}", self.show()))
+    }
 }
 
-/// Operators and punctuation, the longest first.
-const MARKS: &[&str] = &[
-    "<<=", ">>=", "...", "->", "++", "--", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "^^", "+=", "-=",
-    "*=", "/=", "%=", "&=", "|=", "^=", "(", ")", "[", "]", "{", "}", ",", ";", ":", "?", ".", "+", "-", "*",
-    "/", "%", "&", "|", "^", "!", "~", "<", ">", "=",
-];
+/// Operators and punctuation by the first character, the longest first.
+const fn marks(first: u8) -> &'static [&'static str] {
+    match first {
+        b'(' => &["("],
+        b')' => &[")"],
+        b'[' => &["["],
+        b']' => &["]"],
+        b'{' => &["{"],
+        b'}' => &["}"],
+        b',' => &[","],
+        b';' => &[";"],
+        b':' => &[":"],
+        b'?' => &["?"],
+        b'~' => &["~"],
+        b'.' => &["...", "."],
+        b'+' => &["++", "+=", "+"],
+        b'-' => &["->", "--", "-=", "-"],
+        b'*' => &["*=", "*"],
+        b'/' => &["/=", "/"],
+        b'%' => &["%=", "%"],
+        b'&' => &["&&", "&=", "&"],
+        b'|' => &["||", "|=", "|"],
+        b'^' => &["^^", "^=", "^"],
+        b'!' => &["!=", "!"],
+        b'=' => &["==", "="],
+        b'<' => &["<<=", "<<", "<=", "<"],
+        b'>' => &[">>=", ">>", ">=", ">"],
+        _ => &[],
+    }
+}
 
 /// The text being read.
 pub(crate) struct Lexer<'t> {
@@ -278,7 +307,7 @@ impl<'t> Lexer<'t> {
 
     fn mark(&mut self, pos: Pos) -> Result<Token> {
         let rest = self.text.get(self.at..).unwrap_or_default();
-        let Some(mark) = MARKS.iter().find(|mark| rest.starts_with(mark.as_bytes())) else {
+        let Some(mark) = marks(self.peek(0)).iter().find(|mark| rest.starts_with(mark.as_bytes())) else {
             let shown = rest.first().map(|b| b.escape_ascii().to_string()).unwrap_or_default();
             return Err(pos.error("D_SYNTAX", format!("syntax error near \"{shown}\"")));
         };

@@ -2,13 +2,14 @@
 //!
 //! They are translators and inlines for the arguments of `proc`, `sched` and `io` and for built-in variables such as
 //! `curpsinfo`. A file of the library is read when a program uses one of its names. One that describes structures of the
-//! kernel is left out for guests whose types are not known. Its translators are checked member by member, when a
-//! program uses a member: a kernel may lack one.
+//! kernel is left out for guests whose types are not known. An inline is declared when a program uses it. Translators are
+//! checked member by member, when a program uses a member: a kernel may lack one.
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::{LazyLock, OnceLock};
 
-use crate::ast::{Item, Storage};
+use rustc_hash::FxHashMap;
+
+use crate::ast::{Inline, Item, Storage};
 use crate::guest::{TypeTag, Types};
 use crate::parse::{Parsed, Reading, parse};
 
@@ -38,7 +39,7 @@ pub(crate) static FILES: [File; 5] = [
 ];
 
 /// Words of a program that need every file that translates.
-const TRANSLATING: [&str; 2] = ["args", "xlate"];
+const TRANSLATING: [&[u8]; 2] = [b"args", b"xlate"];
 
 /// The predeclared types that the files name.
 const TYPES: [&str; 11] = [
@@ -55,27 +56,47 @@ const TYPES: [&str; 11] = [
     "zoneid_t",
 ];
 
+/// Some of the files.
+pub(crate) type Selection = [bool; FILES.len()];
+
 /// The files that the words of a text name, also those in its comments and strings.
+#[derive(Default)]
 pub(crate) struct Mentioned {
-    files: BTreeSet<usize>,
+    files: Selection,
     /// Whether it names something that every file that translates may be needed for.
     translating: bool,
 }
 
-/// The files, by the names of their types and inlines.
-static NAMES: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
-    let named = |(number, file): (usize, &File)| {
-        names(file.items()).map(|name| (name.to_owned(), number)).collect::<Vec<_>>()
+/// A name of the library: its file, and its declaration if it is an inline.
+type Named = (usize, Option<&'static Inline>);
+
+/// The names of types and inlines of all files.
+static NAMES: LazyLock<FxHashMap<&[u8], Named>> = LazyLock::new(|| {
+    let named = |(number, file): (usize, &'static File)| {
+        names(file.items()).map(move |(name, inline)| (name.as_bytes(), (number, inline)))
     };
     FILES.iter().enumerate().flat_map(named).collect()
 });
 
+/// The inline of a name in one of these files.
+pub(crate) fn inline(name: &str, files: &Selection) -> Option<&'static Inline> {
+    let (number, inline) = NAMES.get(name.as_bytes())?;
+    inline.filter(|_| files.get(*number) == Some(&true))
+}
+
+/// The names of the inlines in these files.
+pub(crate) fn inlines(files: &Selection) -> impl Iterator<Item = &str> {
+    let files = FILES.iter().zip(files).filter(|(_, read)| **read);
+    files.flat_map(|(file, _)| names(file.items())).filter_map(|(name, inline)| inline.map(|_| name))
+}
+
 impl Mentioned {
     pub fn by(text: &[u8]) -> Self {
-        let mut found = Self { files: BTreeSet::new(), translating: false };
+        let mut found = Self::default();
         for word in text.split(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_') {
-            let Ok(word) = std::str::from_utf8(word) else { continue };
-            found.files.extend(NAMES.get(word));
+            if let Some(file) = NAMES.get(word).and_then(|(number, _)| found.files.get_mut(*number)) {
+                *file = true;
+            }
             found.translating |= TRANSLATING.contains(&word);
         }
         found
@@ -86,7 +107,7 @@ impl File {
     /// Its declarations, if a program that names these files uses them and the guest has what they describe.
     pub fn wanted(&self, number: usize, mentioned: &Mentioned, guest: &dyn Types) -> Option<&[Item]> {
         let known = |tag: &&str| guest.type_named(TypeTag::Struct, None, tag).is_some();
-        let used = self.translates && mentioned.translating || mentioned.files.contains(&number);
+        let used = self.translates && mentioned.translating || mentioned.files.get(number) == Some(&true);
         (used && self.needs.iter().all(known)).then(|| self.items())
     }
 
@@ -103,15 +124,16 @@ impl File {
 }
 
 /// The names of types and inlines among declarations.
-fn names(items: &[Item]) -> impl Iterator<Item = &str> {
-    items.iter().flat_map(|item| -> Vec<&str> {
-        match item {
-            Item::Inline(inline) => inline.declarator.name.as_deref().into_iter().collect(),
+fn names(items: &[Item]) -> impl Iterator<Item = (&str, Option<&Inline>)> {
+    items.iter().flat_map(|item| {
+        let (declarators, inline) = match item {
+            Item::Inline(inline) => (std::slice::from_ref(&inline.declarator), Some(inline)),
             Item::Declaration(declaration) if declaration.base.storage == Some(Storage::Typedef) => {
-                declaration.declarators.iter().filter_map(|declarator| declarator.name.as_deref()).collect()
+                (&*declaration.declarators, None)
             }
-            _ => Vec::new(),
-        }
+            _ => (&[][..], None),
+        };
+        declarators.iter().filter_map(move |declarator| Some((declarator.name.as_deref()?, inline)))
     })
 }
 

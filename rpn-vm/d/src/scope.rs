@@ -1,8 +1,10 @@
 //! The names of a program: variables, aggregations, inlines, translators, enumerators; and where variables live.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::ast::{Expr, Parameter};
+use crate::library::{self, Selection};
 use crate::node::{Node, Place};
 use crate::types::{TypeId, TypeTable};
 use trapline_rpn::services::d;
@@ -62,13 +64,16 @@ pub(crate) struct TranslatorName {
 }
 
 /// All names, and the tables that grow with them.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Scope {
     pub globals: BTreeMap<String, Variable>,
     pub thread: BTreeMap<String, Variable>,
     pub clause: BTreeMap<String, Variable>,
     pub aggregations: BTreeMap<String, AggName>,
-    pub inlines: BTreeMap<String, InlineName>,
+    /// The program's inlines, and those of the library that it has used.
+    pub inlines: BTreeMap<String, Arc<InlineName>>,
+    /// The files of the library that have been read.
+    pub library: Selection,
     pub functions: BTreeMap<String, Vec<Parameter>>,
     pub enumerators: BTreeMap<String, (i64, TypeId)>,
     pub translators: Vec<TranslatorName>,
@@ -101,6 +106,11 @@ impl Scope {
             Owner::Thread => &mut self.thread,
             Owner::Clause => &mut self.clause,
         }
+    }
+
+    /// Whether an inline of the program or the library has a name.
+    pub fn is_inline(&self, name: &str) -> bool {
+        self.inlines.contains_key(name) || library::inline(name, &self.library).is_some()
     }
 
     /// The address of a string of the program.

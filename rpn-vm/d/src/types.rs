@@ -114,6 +114,7 @@ struct Type {
 }
 
 /// The predeclared types, and their names.
+#[derive(Debug)]
 struct Predeclared {
     list: Vec<Type>,
     names: BTreeMap<&'static str, TypeId>,
@@ -126,7 +127,9 @@ static PREDECLARED: LazyLock<[Predeclared; 2]> =
 /// All types of a program.
 #[derive(Debug, Clone)]
 pub(crate) struct TypeTable {
-    /// The predeclared types, then the program's.
+    /// The types that every program has; their numbers come first.
+    predeclared: &'static Predeclared,
+    /// The program's own.
     list: Vec<Type>,
     pub sous: Vec<Composite>,
     pub enums: Vec<Enumeration>,
@@ -257,7 +260,8 @@ impl TypeTable {
     /// The predeclared types.
     pub fn new(model: Model) -> Self {
         Self {
-            list: Predeclared::of(model).list.clone(),
+            predeclared: Predeclared::of(model),
+            list: Vec::new(),
             sous: Vec::new(),
             enums: Vec::new(),
             names: BTreeMap::new(),
@@ -269,7 +273,7 @@ impl TypeTable {
     }
 
     pub(crate) fn push(&mut self, name: String, kind: Kind) -> TypeId {
-        let id = TypeId(self.list.len() as u32);
+        let id = TypeId((self.predeclared.list.len() + self.list.len()) as u32);
         self.list.push(Type { name: Cow::Owned(name), kind });
         id
     }
@@ -282,7 +286,7 @@ impl TypeTable {
 
     /// The type of a name: `int`, `struct foo`, a typedef.
     pub fn named(&self, name: &str) -> Option<TypeId> {
-        self.names.get(name).or_else(|| Predeclared::of(self.model).names.get(name)).copied()
+        self.names.get(name).or_else(|| self.predeclared.names.get(name)).copied()
     }
 
     /// A predeclared type.
@@ -295,8 +299,13 @@ impl TypeTable {
         self.named(name).is_some_and(|id| matches!(self.kind_of(id), Kind::Typedef { .. }))
     }
 
+    fn get(&self, id: TypeId) -> Option<&Type> {
+        let (id, first) = (id.0 as usize, self.predeclared.list.len());
+        if id < first { self.predeclared.list.get(id) } else { self.list.get(id - first) }
+    }
+
     fn kind_of(&self, id: TypeId) -> &Kind {
-        self.list.get(id.0 as usize).map_or(&Kind::Void, |ty| &ty.kind)
+        self.get(id).map_or(&Kind::Void, |ty| &ty.kind)
     }
 
     /// What a type is, typedefs resolved.
@@ -344,7 +353,7 @@ impl TypeTable {
                 }
                 format!("{} ({})", self.name(*returns), list.join(", "))
             }
-            _ => self.list.get(id.0 as usize).map(|ty| ty.name.clone().into_owned()).unwrap_or_default(),
+            _ => self.get(id).map(|ty| ty.name.clone().into_owned()).unwrap_or_default(),
         }
     }
 

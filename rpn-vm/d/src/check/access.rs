@@ -15,11 +15,11 @@ impl Checker<'_> {
     /// `of[keys]`.
     pub(super) fn index(&mut self, of: &Expr, keys: &[Expr], pos: Pos) -> Result<Node> {
         if let ExprKind::Name(name) = &of.kind {
-            let declared = self.scope.globals.contains_key(name) || self.scope.inlines.contains_key(name);
+            let declared = self.scope.globals.contains_key(name) || self.scope.is_inline(name);
             if matches!(name.as_str(), "args" | "uregs" | "fds") && !declared {
                 return self.builtin_array(name, keys, pos);
             }
-            if let Some(inline) = self.scope.inlines.get(name).cloned().filter(|i| !i.parameters.is_empty()) {
+            if let Some(inline) = self.inline_of(name)?.filter(|inline| !inline.parameters.is_empty()) {
                 let types: Vec<TypeId> = inline.parameters.iter().map(|(_, ty)| *ty).collect();
                 let keys = self.keys(name, keys, Some(&types), pos)?;
                 return self.expand_inline(&inline, keys, pos);
@@ -48,7 +48,7 @@ impl Checker<'_> {
     fn is_known(&self, name: &str) -> bool {
         self.scope.bound.last().is_some_and(|bound| bound.contains_key(name))
             || self.scope.enumerators.contains_key(name)
-            || self.scope.inlines.contains_key(name)
+            || self.scope.is_inline(name)
             || self.is_reserved(name)
             || name.contains('`')
     }

@@ -65,10 +65,7 @@ impl Checker<'_> {
         if let Some((owner, name)) = Self::variable_name(left) {
             let bound = self.scope.bound.last().is_some_and(|bound| bound.contains_key(name));
             let unknown = !self.scope.owned(owner).contains_key(name) && !bound;
-            if unknown
-                && owner == Owner::Program
-                && (self.is_reserved(name) || self.scope.inlines.contains_key(name))
-            {
+            if unknown && owner == Owner::Program && (self.is_reserved(name) || self.scope.is_inline(name)) {
                 let sentence =
                     format!("operator = can only be applied to a writable variable, and {name} is not one");
                 return Err(pos.error("D_OP_WRITE", sentence));

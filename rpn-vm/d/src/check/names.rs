@@ -3,6 +3,7 @@
 use super::Checker;
 use crate::ast::{Expr, TypeName};
 use crate::error::{Error, Pos, Result};
+use crate::library;
 use crate::node::{Node, NodeKind, Service};
 use crate::scope::{InlineName, Owner, Variable};
 use crate::types::TypeId;
@@ -74,7 +75,7 @@ impl Checker<'_> {
         if let Some((value, ty)) = self.scope.enumerators.get(name) {
             return Ok(Node::new(pos, *ty, NodeKind::Const(*value as u64)));
         }
-        if let Some(inline) = self.scope.inlines.get(name).cloned() {
+        if let Some(inline) = self.inline_of(name)? {
             if !inline.parameters.is_empty() {
                 return Err(self.not_scalar(name, pos));
             }
@@ -119,8 +120,9 @@ impl Checker<'_> {
         let error = pos.error("D_IDENT_UNDEF", format!("failed to resolve {name}: Unknown variable name"));
         let own =
             self.scope.globals.keys().chain(self.scope.inlines.keys()).chain(self.scope.enumerators.keys());
+        let library = library::inlines(&self.scope.library);
         let built_in = Builtin::ALL.iter().map(|builtin| builtin.name());
-        Err(error.near(name, own.map(String::as_str).chain(built_in)))
+        Err(error.near(name, own.map(String::as_str).chain(library).chain(built_in)))
     }
 
     /// The error of a name of the library that this guest lacks.

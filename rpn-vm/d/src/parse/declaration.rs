@@ -1,6 +1,6 @@
 //! C's declarations.
 
-use super::{KEYWORDS, Parser};
+use super::{Parser, is_keyword};
 use crate::ast::{Base, Declaration, Declarator, Derived, Parameter, Spec, Storage, TypeName};
 use crate::error::Result;
 use crate::lex::Token;
@@ -27,7 +27,7 @@ fn storage(word: &str) -> Option<Storage> {
 impl Parser<'_> {
     /// Whether a word is the name of a type, of the program or of the guest.
     pub(super) fn is_typedef(&self, word: &str) -> bool {
-        self.types.contains(word) || (self.known)(word) || !KEYWORDS.contains(&word) && (self.of_guest)(word)
+        self.types.contains(word) || (self.known)(word) || !is_keyword(word) && (self.of_guest)(word)
     }
 
     /// Whether the next token begins a type.
@@ -193,7 +193,7 @@ impl Parser<'_> {
             self.take()?;
             inner = self.declarator()?;
             self.expect(")")?;
-        } else if matches!(self.peek()?, Token::Word(word) if !super::KEYWORDS.contains(&word.as_str())) {
+        } else if matches!(self.peek()?, Token::Word(word) if !is_keyword(word)) {
             // A name of a type may be declared again, which is reported later.
             let (token, _) = self.take()?;
             if let Token::Word(word) = token {
@@ -223,9 +223,7 @@ impl Parser<'_> {
         self.lexer.skip()?;
         Ok(match self.lexer.name_ahead() {
             Some(word) => {
-                !(TYPE_WORDS.contains(&word.as_str())
-                    || self.is_typedef(&word)
-                    || super::KEYWORDS.contains(&word.as_str()))
+                !(TYPE_WORDS.contains(&word.as_str()) || self.is_typedef(&word) || is_keyword(&word))
             }
             None => self.lexer.is_next(b"*(["),
         })

@@ -1,24 +1,27 @@
 //! Expressions, with D's precedence.
 
-use super::Parser;
+use super::{Parser, is_keyword};
 use crate::ast::{Expr, ExprKind};
 use crate::error::{Pos, Result};
 use crate::lex::Token;
 
-/// Binary operators, those that bind loosest first.
-const LEVELS: &[&[&str]] = &[
-    &["||"],
-    &["^^"],
-    &["&&"],
-    &["|"],
-    &["^"],
-    &["&"],
-    &["==", "!="],
-    &["<", "<=", ">", ">="],
-    &["<<", ">>"],
-    &["+", "-"],
-    &["*", "/", "%"],
-];
+/// How tightly a binary operator binds its operands; `||` does so loosest.
+fn level(mark: &str) -> Option<u8> {
+    Some(match mark {
+        "||" => 0,
+        "^^" => 1,
+        "&&" => 2,
+        "|" => 3,
+        "^" => 4,
+        "&" => 5,
+        "==" | "!=" => 6,
+        "<" | "<=" | ">" | ">=" => 7,
+        "<<" | ">>" => 8,
+        "+" | "-" => 9,
+        "*" | "/" | "%" => 10,
+        _ => return None,
+    })
+}
 
 /// Operators of assignment, and what they do before they assign.
 const ASSIGNMENTS: &[(&str, &str)] = &[
@@ -80,14 +83,12 @@ impl Parser<'_> {
         Ok(expr(pos, ExprKind::Conditional(condition.into(), yes.into(), no.into())))
     }
 
-    fn binary(&mut self, level: usize) -> Result<Expr> {
-        let Some(operators) = LEVELS.get(level) else { return self.unary() };
-        let mut left = self.binary(level + 1)?;
+    /// Operands and operators that bind at least as tightly as `least` asks.
+    fn binary(&mut self, least: u8) -> Result<Expr> {
+        let mut left = self.unary()?;
         loop {
             let Token::Mark(mark) = *self.peek()? else { return Ok(left) };
-            if !operators.contains(&mark) {
-                return Ok(left);
-            }
+            let Some(level) = level(mark).filter(|level| *level >= least) else { return Ok(left) };
             let (_, pos) = self.take()?;
             let right = self.binary(level + 1)?;
             left = expr(pos, ExprKind::Binary(mark, left.into(), right.into()));
@@ -203,47 +204,41 @@ impl Parser<'_> {
     }
 
     fn primary(&mut self) -> Result<Expr> {
-        let pos = self.here()?;
-        match self.peek()?.clone() {
-            Token::Int(int) => {
-                self.take()?;
-                Ok(expr(pos, ExprKind::Int(int)))
-            }
+        let (token, pos) = self.take()?;
+        match token {
+            Token::Int(int) => Ok(expr(pos, ExprKind::Int(int))),
             Token::Str(mut text) => {
-                self.take()?;
                 // Adjacent strings are one.
-                while let Token::Str(more) = self.peek()?.clone() {
-                    self.take()?;
-                    text.extend(more);
+                while matches!(self.peek()?, Token::Str(_)) {
+                    if let (Token::Str(more), _) = self.take()? {
+                        text.extend(more);
+                    }
                 }
                 Ok(expr(pos, ExprKind::Str(text)))
             }
             Token::Aggregation(name) => {
-                self.take()?;
                 let keys = if self.accept("[")? { Some(self.arguments("]")?) } else { None };
                 Ok(expr(pos, ExprKind::Aggregation { name, keys }))
             }
             Token::Mark("(") => {
-                self.take()?;
                 let inner = self.expression()?;
                 self.expect(")")?;
                 Ok(inner)
             }
             Token::Word(word) => self.named(word, pos),
-            _ => Err(self.unexpected()?),
+            other => Err(other.unexpected(pos)),
         }
     }
 
+    /// What a word begins, which has been taken.
     fn named(&mut self, word: String, pos: Pos) -> Result<Expr> {
         match word.as_str() {
             "self" | "this" => {
-                self.take()?;
                 self.expect("->")?;
                 let name = self.member_name()?;
                 Ok(expr(pos, ExprKind::Scoped { thread: word == "self", name }))
             }
             "offsetof" => {
-                self.take()?;
                 self.expect("(")?;
                 let ty = self.type_name()?;
                 self.expect(",")?;
@@ -252,7 +247,6 @@ impl Parser<'_> {
                 Ok(expr(pos, ExprKind::Offsetof(ty.into(), member)))
             }
             "xlate" => {
-                self.take()?;
                 self.expect("<")?;
                 let ty = self.type_name()?;
                 self.expect(">")?;
@@ -261,14 +255,9 @@ impl Parser<'_> {
                 self.expect(")")?;
                 Ok(expr(pos, ExprKind::Xlate(ty.into(), operand.into())))
             }
-            _ => {
-                let name = self.name()?;
-                if self.accept("(")? {
-                    let arguments = self.arguments(")")?;
-                    return Ok(expr(pos, ExprKind::Call(name, arguments)));
-                }
-                Ok(expr(pos, ExprKind::Name(name)))
-            }
+            _ if is_keyword(&word) => Err(Token::Word(word).unexpected(pos)),
+            _ if self.accept("(")? => Ok(expr(pos, ExprKind::Call(word, self.arguments(")")?))),
+            _ => Ok(expr(pos, ExprKind::Name(word))),
         }
     }
 }

@@ -15,8 +15,8 @@ use crate::pragma::Pragma;
 /// How deep brackets, blocks and operators may be nested: deeper nesting would exhaust the stack.
 const DEEPEST: u32 = 100;
 
-/// Words that cannot be names of variables.
-pub(crate) const KEYWORDS: &[&str] = &[
+/// Words that cannot be names of variables, sorted.
+const KEYWORDS: &[&str] = &[
     "auto",
     "break",
     "case",
@@ -64,8 +64,9 @@ pub(crate) const KEYWORDS: &[&str] = &[
     "xlate",
 ];
 
-/// Keywords that may begin a declaration.
+/// Keywords that may begin a declaration, sorted.
 const DECLARING: &[&str] = &[
+    "_Bool",
     "auto",
     "char",
     "const",
@@ -93,8 +94,12 @@ const DECLARING: &[&str] = &[
     "userland",
     "void",
     "volatile",
-    "_Bool",
 ];
+
+/// Whether a word cannot be the name of a variable.
+fn is_keyword(word: &str) -> bool {
+    KEYWORDS.binary_search(&word).is_ok()
+}
 
 /// How a text is read.
 pub(crate) struct Reading<'t> {
@@ -225,14 +230,14 @@ impl Parser<'_> {
 
     /// The error of a token that cannot stand here.
     fn unexpected(&mut self) -> Result<Error> {
-        let shown = self.peek()?.show();
-        Ok(self.pos.error("D_SYNTAX", format!("syntax error near {shown}")))
+        let pos = self.here()?;
+        Ok(self.token.unexpected(pos))
     }
 
     /// A name that is not a keyword.
     fn name(&mut self) -> Result<String> {
         match self.peek()? {
-            Token::Word(word) if !KEYWORDS.contains(&word.as_str()) => {
+            Token::Word(word) if !is_keyword(word) => {
                 let word = word.clone();
                 self.ahead = false;
                 Ok(word)
@@ -258,7 +263,8 @@ impl Parser<'_> {
                 return Ok(None);
             }
             let declares = self.lexer.name_ahead().filter(|word| {
-                !self.descriptions_first && (DECLARING.contains(&word.as_str()) || self.is_typedef(word))
+                !self.descriptions_first
+                    && (DECLARING.binary_search(&word.as_str()).is_ok() || self.is_typedef(word))
             });
             let pos = self.lexer.pos();
             if declares.is_none()
@@ -398,5 +404,15 @@ impl Parser<'_> {
         self.expect(";")?;
         let input = crate::ast::TypeName { base, derived: declarator.derived };
         Ok(Translator { pos, output, input, name, members })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_sorted_for_their_search() {
+        assert!(KEYWORDS.is_sorted() && DECLARING.is_sorted());
     }
 }

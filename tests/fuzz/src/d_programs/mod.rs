@@ -1,7 +1,8 @@
 //! The target that compares compiled D programs with a naive interpreter of their trees.
 //!
 //! A tree is made from the input. One side is its text: compiled, inserted, fired, with the real state of D programs. The
-//! other side is [`naive`], which reads the tree alone; both sides share the table of types of [`tree`], and no code.
+//! other side is [`naive`], which reads the tree alone; both sides share the table of types of [`tree`], and no code. What
+//! all programs begin with is compiled once.
 
 mod naive;
 mod text;
@@ -11,10 +12,10 @@ use crate::Checks;
 use crate::generate::Choices;
 use naive::{Name, State, Value};
 use std::cell::RefCell;
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use text::{FAULT, array, variable};
+use text::{FAULT, array, beginning, variable};
 use trapline_d::{Compiled, Compiler, Model, Options};
 use trapline_emu::{BootState, Core, CpuMode, CpuModel, Machine, MachineConfig};
 use trapline_interposer::{
@@ -60,6 +61,14 @@ impl OsProfile for Tasks {
 }
 
 thread_local! {
+    /// What all programs begin with, compiled.
+    static BEGUN: Compiler = {
+        let mut compiler = Compiler::new(Model::Lp64, Options::default());
+        compiler.add(beginning().as_bytes(), &[b"d".to_vec()], &|_| None).unwrap();
+        compiler
+    };
+    /// Programs with one probe point and more.
+    static SHELLS: RefCell<Vec<LinkedProgram>> = const { RefCell::new(Vec::new()) };
     static MACHINE: RefCell<Machine> = RefCell::new({
         let mut machine = Machine::new(&MachineConfig { mem_size: 1 << 20, model: CpuModel::Ia32 }).unwrap();
         machine.write_physical(AT, &[0xeb, 0xfe]);
@@ -80,19 +89,31 @@ fn point(event: Event, id: u32, name: &str) -> Point {
     Point { place: Place::Event(event), provided: Some(provided) }
 }
 
-/// The clauses as a program, and where they belong: the last one to ERROR, the others to BEGIN.
+/// A program with some probe points, whose handlers do nothing.
+fn shell(points: usize) -> LinkedProgram {
+    let made = |points| {
+        let points = "offset = 0\nopcode = 0x90\nabort\n".repeat(points);
+        let text = format!("name = fuzz\nmodtype = kernel\n{points}");
+        let linked = parse("fuzz.rpn", &text).unwrap().link(Width::W32, &NoSymbols).unwrap();
+        LinkedProgram { width: Width::W64, ..linked }
+    };
+    SHELLS.with_borrow_mut(|shells| {
+        while shells.len() < points {
+            shells.push(made(shells.len() + 1));
+        }
+        shells[points - 1].clone()
+    })
+}
+
+/// The clauses as a program, and where they belong: the first one to ERROR, the others to BEGIN.
 fn linked(compiled: &Compiled) -> (LinkedProgram, Vec<Point>) {
     let count = compiled.clauses.len();
-    let text =
-        format!("name = fuzz\nmodtype = kernel\n{}", "offset = 0\nopcode = 0x90\nabort\n".repeat(count));
-    let mut program = parse("fuzz.rpn", &text).unwrap().link(Width::W32, &NoSymbols).unwrap();
-    program.width = Width::W64;
+    let mut program = shell(count);
     program.header.vars = compiled.slots;
     for ((number, probe), clause) in (0..).zip(&mut program.probes).zip(&compiled.clauses) {
         (probe.handler, probe.major) = (Arc::clone(&clause.handler), number);
     }
-    let place =
-        |n| if n + 1 == count { point(Event::Error, 3, "ERROR") } else { point(Event::Begin, 1, "BEGIN") };
+    let place = |n| if n == 0 { point(Event::Error, 3, "ERROR") } else { point(Event::Begin, 1, "BEGIN") };
     (program, (0..count).map(place).collect())
 }
 
@@ -196,34 +217,37 @@ fn sorted(mut variables: Vec<DVariable>) -> Vec<DVariable> {
     variables
 }
 
+/// Adds a line if a compiled program has left something else than its tree, interpreted naively.
+fn differ<T: PartialEq + Debug>(lines: &mut String, name: impl Display, compiled: &T, naive: &T) {
+    if compiled != naive {
+        lines.push_str(&format!("{name}: compiled {compiled:?}, naive {naive:?}\n"));
+    }
+}
+
 /// What differs, a line each.
-fn differences(ran: &Ran, meaning: &State) -> String {
+fn differences(ran: Ran, meaning: &State) -> String {
     let mut lines = String::new();
-    let mut differ = |name: &str, compiled: &dyn Debug, naive: &dyn Debug| {
-        let (compiled, naive) = (format!("{compiled:?}"), format!("{naive:?}"));
-        if compiled != naive {
-            lines.push_str(&format!("{name}: compiled {compiled}, naive {naive}\n"));
-        }
-    };
-    differ("drops", &ran.drops, &DDrops::default());
-    let (thread, own): (Vec<_>, Vec<_>) =
-        ran.variables.iter().cloned().partition(|it| it.thread.is_some() || !it.keys.is_empty());
-    let (clause, fault) = meaning.last.map_or((0, (0, 0)), |(n, fault)| (n, (fault.kind, fault.address)));
+    differ(&mut lines, "drops", &ran.drops, &DDrops::default());
+    let (elements, own): (Vec<_>, Vec<_>) =
+        ran.variables.into_iter().partition(|it| it.thread.is_some() || !it.keys.is_empty());
+    // The clause of ERROR is the first.
+    let (clause, fault) = meaning.last.map_or((0, (0, 0)), |(n, fault)| (n + 1, (fault.kind, fault.address)));
     let faults = FAULT.into_iter().zip([meaning.faults, fault.0, clause as u64, fault.1]);
     for (name, value) in
         faults.map(|(name, value)| (name.to_owned(), value.to_string())).chain(single(meaning))
     {
         let found = own.iter().find(|it| it.name == name).map(|it| &it.value);
-        differ(&name, &found, &Some(value));
+        differ(&mut lines, &name, &found, &Some(&value));
     }
     for ty in 0..TYPES.len() {
         let wanted = meaning.int(&(0, Name::Variable(Owner::Program, Some(ty))));
-        differ(&format!("v{ty} with 64 bits"), &ran.locals[ty], &wanted);
+        differ(&mut lines, format_args!("v{ty} with 64 bits"), &ran.locals[ty], &wanted);
     }
-    differ("elements", &sorted(thread), &sorted(named(meaning)));
+    differ(&mut lines, "elements", &sorted(elements), &sorted(named(meaning)));
     for (number, found) in ran.aggregations.iter().enumerate() {
         let wanted = meaning.aggregations.get(&number).into_iter().flatten();
-        differ(&format!("@g{number}"), found, &wanted.collect::<Vec<_>>());
+        let wanted: Vec<_> = wanted.map(|(key, value)| (key.clone(), value.clone())).collect();
+        differ(&mut lines, format_args!("@g{number}"), found, &wanted);
     }
     lines
 }
@@ -231,7 +255,7 @@ fn differences(ran: &Ran, meaning: &State) -> String {
 pub fn d_programs(bytes: &[u8], _: Checks) {
     let program = Program::generate(&mut Choices::Bytes(bytes));
     let text = program.text();
-    let mut compiler = Compiler::new(Model::Lp64, Options::default());
+    let mut compiler = BEGUN.with(Compiler::clone);
     let added = compiler.add(text.as_bytes(), &[b"d".to_vec()], &|_| None);
     let refused = program.divides_by_constant_zero();
     match added.and_then(|()| compiler.finish()) {
@@ -239,7 +263,7 @@ pub fn d_programs(bytes: &[u8], _: Checks) {
         Ok(compiled) => {
             assert!(!refused, "{text}");
             let ran = MACHINE.with_borrow_mut(|machine| run(&compiled, &program.threads, machine));
-            let differences = differences(&ran, &program.meaning());
+            let differences = differences(ran, &program.meaning());
             assert!(differences.is_empty(), "{text}\n{differences}");
         }
     }

@@ -149,25 +149,35 @@ fn declared(of: &Array) -> String {
     format!("{thread}{value} {}[{}];\n", of.name, keys.join(", "))
 }
 
+/// What all programs begin with: their variables, and the clause of ERROR.
+pub fn beginning() -> String {
+    let mut text = String::new();
+    for (ty, (name, ..)) in TYPES.iter().enumerate() {
+        text.push_str(&format!("{name} v{ty};\n"));
+    }
+    for name in FAULT {
+        text.push_str(&format!("unsigned long long {name};\n"));
+    }
+    for owner in OWNERS {
+        let word = prefix(owner).trim_end_matches("->");
+        if owner != Owner::Program {
+            let all = TYPES.iter().enumerate();
+            all.for_each(|(ty, (name, ..))| text.push_str(&format!("{word} {name} v{ty};\n")));
+        }
+        text.push_str(&format!("{word} string t;\n"));
+    }
+    ARRAYS.iter().chain([&TEXTS]).for_each(|array| text.push_str(&declared(array)));
+    let [faults, kind, clause, address] = FAULT;
+    text.push_str(&format!(
+        "ERROR\n{{\n{faults}++;\n{kind} = arg4;\n{clause} = arg2;\n{address} = arg5;\n}}\n"
+    ));
+    text
+}
+
 impl Program {
-    /// The program in D.
+    /// Its clauses of BEGIN in D.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for (ty, (name, ..)) in TYPES.iter().enumerate() {
-            text.push_str(&format!("{name} v{ty};\n"));
-        }
-        for name in FAULT {
-            text.push_str(&format!("unsigned long long {name};\n"));
-        }
-        for owner in OWNERS {
-            let word = prefix(owner).trim_end_matches("->");
-            if owner != Owner::Program {
-                let all = TYPES.iter().enumerate();
-                all.for_each(|(ty, (name, ..))| text.push_str(&format!("{word} {name} v{ty};\n")));
-            }
-            text.push_str(&format!("{word} string t;\n"));
-        }
-        ARRAYS.iter().chain([&TEXTS]).for_each(|array| text.push_str(&declared(array)));
         for (n, Clause { predicate, statements }) in self.clauses.iter().enumerate() {
             let shown = predicate.as_ref().map(|tree| format!("/{}/\n", tree.text()));
             text.push_str(&format!("BEGIN\n{}{{\n", shown.unwrap_or_default()));
@@ -179,10 +189,6 @@ impl Program {
             text.push_str(&block(statements));
             text.push_str("}\n");
         }
-        let [faults, kind, clause, address] = FAULT;
-        text.push_str(&format!(
-            "ERROR\n{{\n{faults}++;\n{kind} = arg4;\n{clause} = arg2;\n{address} = arg5;\n}}\n"
-        ));
         text
     }
 }
