@@ -33,21 +33,39 @@ fn record(path: &Path, guest: &str, commands: Vec<Command>, insns: u64) -> Resul
     Ok(())
 }
 
-/// Executions a second, as the fuzzer measures itself.
-fn speed(
-    fuzzer: &Path,
-    recording: &Path,
+/// A search whose speed is measured.
+struct Search<'a> {
+    what: &'static str,
+    recording: &'a Path,
     execs: u64,
-    what: &str,
-    more: &[&str],
-) -> Result<f64, Box<dyn Error>> {
-    let mut process = Process::new(fuzzer);
-    process.arg(recording).args(["--findings", "."]).args(["--speed", what]).args(more);
-    let output = process.args(["--execs", &execs.to_string()]).output()?;
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .map_err(|_| format!("trapline-fuzz: {}", String::from_utf8_lossy(&output.stderr)))?;
-    let number = |key: &str| told.get(key).and_then(serde_json::Value::as_f64).unwrap_or_default();
-    Ok(number("executions") / number("seconds").max(1e-9))
+    /// What `--speed` takes.
+    kind: &'static str,
+    options: &'a [&'a str],
+    /// Executions a second, and how the table names them; no target without them.
+    target: Option<(f64, &'static str)>,
+}
+
+impl Search<'_> {
+    /// Executions a second, as the fuzzer measures itself.
+    fn speed(&self, fuzzer: &Path) -> Result<f64, Box<dyn Error>> {
+        let mut process = Process::new(fuzzer);
+        process.arg(self.recording).args(["--findings", "."]).args(["--speed", self.kind]).args(self.options);
+        let output = process.args(["--execs", &self.execs.to_string()]).output()?;
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .map_err(|_| format!("trapline-fuzz: {}", String::from_utf8_lossy(&output.stderr)))?;
+        let number = |key: &str| told.get(key).and_then(serde_json::Value::as_f64).unwrap_or_default();
+        Ok(number("executions") / number("seconds").max(1e-9))
+    }
+
+    fn row(&self, fuzzer: &Path, rounds: usize) -> Result<Row, Box<dyn Error>> {
+        let speeds = (0..rounds).map(|_| self.speed(fuzzer)).collect::<Result<Vec<_>, _>>()?;
+        let speed = median(speeds);
+        let row = Row::plain(self.what, 1e6 / speed, "us");
+        Ok(match self.target {
+            Some((wanted, of)) => row.against(speed / wanted, of, Target::AtLeast(1.0)),
+            None => row,
+        })
+    }
 }
 
 /// Seconds that a search takes with so many jobs.
@@ -71,29 +89,41 @@ pub fn rows(rounds: usize) -> Result<Result<Vec<Row>, &'static str>, Box<dyn Err
     record(&handler, "ia32", vec![Command::insert("handler.rpn", program)], 3_000_000)?;
     record(&function, "x86_64", vec![Command::clause(&format!("{FUNCTION} {{ abort }}"))], 30_000_000)?;
     let of_function = ["--function", FUNCTION, "--input", INPUT, "--hits", "1"];
-    let kinds: [(&str, &Path, u64, &str, &[&str], f64, &'static str); 4] = [
-        ("LibAFL with an empty target", &handler, 2_000_000, "empty", &[], 0.0, ""),
-        ("a handler of 20 operations", &handler, 2_000_000, "search", &[], 200_000.0, "200,000/s"),
-        (
-            "   and 1,000 instructions after it",
-            &handler,
-            200_000,
-            "search",
-            &["--continue", "1000"],
-            20_000.0,
-            "20,000/s",
-        ),
-        ("a function of 2,000 instructions", &function, 60_000, "search", &of_function, 5_000.0, "5,000/s"),
+    let search = Search {
+        what: "LibAFL with an empty target",
+        recording: &handler,
+        execs: 2_000_000,
+        kind: "empty",
+        options: &[],
+        target: None,
+    };
+    let searches = [
+        Search {
+            kind: "search",
+            what: "a handler of 20 operations",
+            target: Some((200_000.0, "200,000/s")),
+            ..search
+        },
+        Search {
+            kind: "search",
+            what: "   and 1,000 instructions after it",
+            execs: 200_000,
+            options: &["--continue", "1000"],
+            target: Some((20_000.0, "20,000/s")),
+            ..search
+        },
+        Search {
+            kind: "search",
+            what: "a function of 2,000 instructions",
+            recording: &function,
+            execs: 60_000,
+            options: &of_function,
+            target: Some((5_000.0, "5,000/s")),
+        },
     ];
-    let mut rows = Vec::new();
-    for (what, recording, execs, kind, more, wanted, of) in kinds {
-        let mut speeds = Vec::new();
-        for _ in 0..rounds {
-            speeds.push(speed(&fuzzer, recording, execs, kind, more)?);
-        }
-        let speed = median(speeds);
-        let row = Row::plain(what, 1e6 / speed, "us");
-        rows.push(if wanted > 0.0 { row.against(speed / wanted, of, Target::AtLeast(1.0)) } else { row });
+    let mut rows = vec![search.row(&fuzzer, rounds)?];
+    for search in &searches {
+        rows.push(search.row(&fuzzer, rounds)?);
     }
     let (mut times, mut ratios) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
