@@ -110,11 +110,11 @@ fn a_mistake_in_a_drivers_parser_is_found_through_the_function() {
             let what = ["--function", "fbt::vortex_control:entry", "--input", "arg0:arg1", "--mem", "32M"];
             trapline(here, &[&["-q", "fuzz", guest], &what[..], more].concat())
         };
-        let ran = search(&["--execs", "60K", "--seed", "3"]);
+        let ran = search(&["--execs", "20K", "--seed", "0"]);
         assert_eq!(ran.code, 1, "{guest}: {}{}", ran.out, ran.err);
         assert!(ran.out.contains("returned, the longest after "), "{}", ran.out);
         let found = first(&ran);
-        let again = search(&["--execs", "60K", "--seed", "3", "--findings", "again"]);
+        let again = search(&["--execs", "20K", "--seed", "0", "--findings", "again"]);
         assert_eq!(again.out.replace("again/", "findings/"), ran.out, "{guest}");
         let told = trapline(here, &["fuzz", "--explain", &found]);
         assert_eq!((told.code, told.err.as_str()), (0, ""), "{}", told.out);
@@ -256,7 +256,6 @@ fn searches_that_cannot_begin_are_one_sentence() {
     one(&["fuzz", "embedded:ia32"], 2, "there is no handler to search: use -p, -s, -n or --rpn");
     let function = ["fuzz", "embedded:ia32", "--function", "fbt::kmalloc:entry"];
     one(&function, 2, "--function needs an input that is changed");
-    one(&[&function[..], &["--input", "arg0"]].concat(), 2, "`arg0` is not an input");
     one(
         &[&function[..], &["--input", "ebx", "--until", "hit:3"]].concat(),
         2,
@@ -294,18 +293,6 @@ fn searches_that_cannot_begin_are_one_sentence() {
             2,
             "use 0.0.0.0:5 for other machines",
         );
-        let middle = [
-            "-q",
-            "fuzz",
-            "embedded:planted",
-            "--mem",
-            "32M",
-            "--function",
-            "fbt::vortex_control:return",
-            "--input",
-            "ebx",
-        ];
-        one(&middle, 2, "use an entry probe");
     }
     if fuzzer().is_some() {
         let never =

@@ -35,7 +35,6 @@ mod guest_linux_boot;
 mod guest_linux_d;
 mod guest_linux_dti;
 mod guest_linux_fbt;
-mod guest_linux_fuzz;
 mod guest_linux_listing;
 mod guest_linux_modules;
 mod guest_linux_pid;
