@@ -324,6 +324,7 @@ fuzz | --no-objective | -
 fuzz | --fix | fuzz k --function a --input ebx --fix hits
 fuzz | --image-dir | fuzz k -p a --image-dir b
 dti list | --restore | dti list a.tlr --restore b
+dti list | --raw | -
 dti list | --at | dti list v --at 5
 dti list | --until | dti list a.tlr --until b
 dti list | --limit-insns | dti list a.tlr --limit-insns 5
@@ -339,6 +340,7 @@ dti list | --virtio-console | dti list a.tlr --virtio-console
 dti list | --image-dir | dti list k --image-dir b
 dti list | --format | -
 dti show | --restore | dti show a.tlr --restore b
+dti show | --raw | -
 dti show | --at | dti show v --at 5
 dti show | --until | dti show a.tlr --until b
 dti show | --limit-insns | dti show a.tlr --limit-insns 5
@@ -361,6 +363,7 @@ dti show | --unread | -
 dti show | --cursor | -
 dti show | --reset | -
 dti follow | --restore | dti follow a.tlr --restore b
+dti follow | --raw | -
 dti follow | --at | dti follow v --at 5
 dti follow | --until | dti follow a.tlr --until b
 dti follow | --limit-insns | dti follow a.tlr --limit-insns 5
