@@ -1,6 +1,8 @@
 //! Multiboot 1 (GNU Multiboot Specification 0.6.96): the header in the kernel's file. The information that the kernel is given at
 //! entry is laid out in `multiboot_info.rs`.
 
+use super::multiboot2;
+
 /// Magic number of the header (section 3.1.2).
 pub const HEADER_MAGIC: u32 = 0x1bad_b002;
 /// What EAX holds at entry (section 3.2).
@@ -10,7 +12,6 @@ const SEARCH: usize = 8192;
 /// Required features that are understood: page-aligned modules, memory information, video mode.
 const UNDERSTOOD: u32 = 0x0007;
 const FLAG_ADDRESSES: u32 = 1 << 16;
-const MULTIBOOT2_MAGIC: u32 = 0xe852_50d6;
 
 /// Why a Multiboot kernel cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -146,14 +147,9 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(four.try_into().ok()?))
 }
 
-/// True if a Multiboot 2 header lies in the first 32 KB.
-pub(super) fn is_multiboot2(bytes: &[u8]) -> bool {
-    (0..32_768).step_by(8).any(|at| word(bytes, at) == Some(MULTIBOOT2_MAGIC))
-}
-
 /// True if the file has a Multiboot header, valid or not.
 pub(crate) fn has_multiboot_header(bytes: &[u8]) -> bool {
-    !matches!(find_header(bytes), Ok(None)) || is_multiboot2(bytes)
+    !matches!(find_header(bytes), Ok(None)) || multiboot2::looks_like(bytes)
 }
 
 /// The first header with a valid checksum in the first 8192 bytes; `None` if nothing there looks like one.
