@@ -53,14 +53,36 @@ SHARED uint32_t early_pages(uintptr_t *start, uintptr_t end)
 	return *start < end ? DIV_ROUND_UP(end - *start, PAGE_SIZE) : 0;
 }
 
+SHARED unsigned int cpus_of_kernel(void)
+{
+	return nr_cpu_ids;
+}
+
+SHARED uint8_t kind_of_channels(void)
+{
+	return DTI_KIND_RELAY;
+}
+
+SHARED unsigned int text_of(char text[DTI_PRINTK_MAX], const char *fmt, va_list args)
+{
+	return vscnprintf(text, DTI_PRINTK_MAX, fmt, args);
+}
+
+EXPORT_SYMBOL_GPL(__dti_register);
+EXPORT_SYMBOL_GPL(dti_register);
+EXPORT_SYMBOL_GPL(dti_event_raw);
+EXPORT_SYMBOL_GPL(dti_printk_raw);
+EXPORT_SYMBOL_GPL(dti_handle_printk);
+EXPORT_SYMBOL_GPL(dti_set_level);
+EXPORT_SYMBOL_GPL(dti_handle_cleanup);
+
 static struct dti_relay *relay_of(const struct dti_info *info)
 {
 	return (struct dti_relay *)((char *)info + chan_offset(info->pages));
 }
 
-/* Appends a record, with interrupts off, as relay_write does, but so that it is complete at each instruction or known not to
- * be. A time of 0 stands for now. */
-static int append_relay(struct dti_info *info, uint64_t time, const void *data, size_t len)
+/* As relay_write does, but so that the record is complete at each instruction or known not to be. */
+SHARED int append_to_channel(struct dti_info *info, uint64_t time, const void *data, size_t len)
 {
 	struct dti_relay_cpu *state = &relay_of(info)->cpu[smp_processor_id()];
 	struct rchan_buf *buf = *this_cpu_ptr(info->chan->buf);
@@ -103,17 +125,11 @@ noinline int dti_log(struct dti_info *trace, int prio, const void *buf, size_t l
 	if (trace->mark.kind == DTI_KIND_EARLY)
 		result = append(trace, 0, 0, buf, len);
 	else
-		result = append_relay(trace, 0, buf, len);
+		result = append_to_channel(trace, 0, buf, len);
 	local_irq_restore(flags);
 	return result;
 }
 EXPORT_SYMBOL_GPL(dti_log);
-
-int dti_event_raw(struct dti_info *trace, int prio, const void *buf, size_t len)
-{
-	return dti_log(trace, prio, buf, len);
-}
-EXPORT_SYMBOL_GPL(dti_event_raw);
 
 int dti_exception(struct dti_info *trace, int prio, const void *buf, size_t len)
 {
@@ -133,32 +149,6 @@ int dti_exception(struct dti_info *trace, int prio, const void *buf, size_t len)
 	return result;
 }
 EXPORT_SYMBOL_GPL(dti_exception);
-
-static unsigned int text_of(char *text, const char *fmt, va_list args)
-{
-	return vscnprintf(text, DTI_PRINTK_MAX, fmt, args);
-}
-
-int dti_printk_raw(struct dti_info *trace, int prio, const char *fmt, ...)
-{
-	char text[DTI_PRINTK_MAX];
-	va_list args;
-	unsigned int len;
-
-	if (!trace || !recorded_at(&trace->mark, prio))
-		return -1;
-	va_start(args, fmt);
-	len = text_of(text, fmt, args);
-	va_end(args);
-	return dti_log(trace, prio, text, len);
-}
-EXPORT_SYMBOL_GPL(dti_printk_raw);
-
-void dti_set_level(struct dti_info *trace, int new_level)
-{
-	set_level(&trace->mark, new_level);
-}
-EXPORT_SYMBOL_GPL(dti_set_level);
 
 /* Overwriting is the only mode. */
 static int subbuf_start(struct rchan_buf *buf, void *subbuf, void *prev_subbuf, size_t prev_padding)
@@ -315,7 +305,7 @@ static void free_head(struct dti_info *info)
 	free_pages_exact(info, head * PAGE_SIZE);
 }
 
-static struct dti_info *make(const char *name, const struct dti_mark *shape)
+SHARED struct dti_info *make(const char *name, const struct dti_mark *shape)
 {
 	struct dti_info *info;
 	struct dentry *root;
@@ -342,30 +332,6 @@ remove:
 	debugfs_remove(root);
 	return NULL;
 }
-
-struct dti_info *__dti_register(const char *name, uint32_t subbuf_size, uint32_t n_subbufs)
-{
-	struct dti_mark shape = {
-		.cpus = nr_cpu_ids,
-		.subbuf_size = subbuf_size,
-		.n_subbufs = n_subbufs,
-		.level = DTI_LEVEL_DEFAULT,
-	};
-	struct dti_info *info = make(name, &shape);
-
-	if (info)
-		STORE(info->mark.kind, DTI_KIND_RELAY);
-	return info;
-}
-EXPORT_SYMBOL_GPL(__dti_register);
-
-struct dti_info *dti_register(const char *name, int size_in_k)
-{
-	if (size_in_k <= 0 || size_in_k > (int)(MAX_SUBBUF / 1024))
-		return NULL;
-	return __dti_register(name, (uint32_t)size_in_k * 1024 / REGISTER_SUBBUFS, REGISTER_SUBBUFS);
-}
-EXPORT_SYMBOL_GPL(dti_register);
 
 void dti_unregister(struct dti_info *trace)
 {
@@ -396,33 +362,10 @@ static bool lock_early(void)
 	return true;
 }
 
-/* Moves the records of an early buffer, with interrupts off. */
-static void take_in(struct dti_info *info, const struct dti_info *early)
-{
-	struct dti_rchan_buf *buf = buf_of(early, 0);
-
-	buf->consumed = oldest(early, buf);
-	buf->consumed_bytes = 0;
-	for (;;) {
-		const struct event_halves *event = next_unread(early, buf);
-
-		if (!event)
-			return;
-		append_relay(info, (uint64_t)event->high << 32 | event->low, event + 1, event->len);
-		buf->consumed_bytes += sizeof(*event) + event->len;
-	}
-}
-
 /* Makes the channel of a handle; another CPU may have done so meanwhile. */
 static void bind(struct dti_handle *handle)
 {
-	struct dti_mark shape = {
-		.cpus = nr_cpu_ids,
-		.subbuf_size = handle->bytes / REGISTER_SUBBUFS,
-		.n_subbufs = REGISTER_SUBBUFS,
-		.level = handle->mark.level,
-		.handle = handle->mark.self,
-	};
+	struct dti_mark shape = shape_of(handle);
 	struct dti_info *info;
 	unsigned long flags;
 
@@ -432,14 +375,7 @@ static void bind(struct dti_handle *handle)
 	if (info) {
 		raw_spin_lock_irqsave(&early_lock, flags);
 		set_level(&info->mark, handle->mark.level);
-		if (handle->early_used)
-			take_in(info, early_of(handle));
-		/* From here on, readers see the channel, and no longer the buffer. */
-		STORE(info->mark.kind, DTI_KIND_RELAY);
-		if (handle->early_used)
-			STORE(early_of(handle)->mark.kind, 0);
-		handle->early_used = 0;
-		STORE(handle->info, info);
+		give(handle, info);
 		raw_spin_unlock_irqrestore(&early_lock, flags);
 	}
 	STORE(handle->binding, 0);
@@ -472,15 +408,6 @@ int dti_handle_init(struct dti_handle *handle)
 }
 EXPORT_SYMBOL_GPL(dti_handle_init);
 
-void dti_handle_cleanup(struct dti_handle *handle)
-{
-	struct dti_info *info = LOAD(handle->info);
-
-	STORE(handle->info, NULL);
-	dti_unregister(info);
-}
-EXPORT_SYMBOL_GPL(dti_handle_cleanup);
-
 int dti_handle_event(struct dti_handle *handle, int prio, const void *buf, size_t len)
 {
 	struct dti_info *info = LOAD(handle->info);
@@ -496,34 +423,12 @@ int dti_handle_event(struct dti_handle *handle, int prio, const void *buf, size_
 }
 EXPORT_SYMBOL_GPL(dti_handle_event);
 
-int dti_handle_printk(struct dti_handle *handle, int prio, const char *fmt, ...)
-{
-	struct dti_info *info = LOAD(handle->info);
-	char text[DTI_PRINTK_MAX];
-	va_list args;
-	unsigned int len;
-
-	if (!recorded_at(info ? &info->mark : &handle->mark, prio))
-		return -1;
-	va_start(args, fmt);
-	len = text_of(text, fmt, args);
-	va_end(args);
-	return dti_handle_event(handle, prio, text, len);
-}
-EXPORT_SYMBOL_GPL(dti_handle_printk);
-
 void dti_handle_set_level(struct dti_handle *handle, int new_level)
 {
-	struct dti_info *info;
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&early_lock, flags);
-	info = LOAD(handle->info);
-	set_level(&handle->mark, new_level);
-	if (info)
-		set_level(&info->mark, new_level);
-	else if (handle->early_used)
-		set_level(&early_of(handle)->mark, new_level);
+	set_levels(handle, new_level);
 	raw_spin_unlock_irqrestore(&early_lock, flags);
 }
 EXPORT_SYMBOL_GPL(dti_handle_set_level);

@@ -354,7 +354,7 @@ fn our_own_position_moves_and_the_guests_does_not() {
         ran(here, &[&["dti", "show", "embedded:dti", "3c59x", "-f", "json"], more].concat(), 0).out
     };
     let all = show(&[]);
-    let first = show(&["--at", "2757K", "--cursor", "seen"]);
+    let first = show(&["--at", "2759K", "--cursor", "seen"]);
     let rest = show(&["--cursor", "seen"]);
     assert!(!first.is_empty() && !rest.is_empty());
     assert_eq!(first + &rest, all);

@@ -24,6 +24,26 @@ SHARED uint32_t early_pages(uintptr_t *start, uintptr_t end)
 	return 0;
 }
 
+SHARED unsigned cpus_of_kernel(void)
+{
+	return dti_kernel.cpus;
+}
+
+SHARED uint8_t kind_of_channels(void)
+{
+	return DTI_KIND_CHANNEL;
+}
+
+SHARED int append_to_channel(struct dti_info *info, uint64_t time, const void *data, size_t len)
+{
+	return append(info, dti_kernel.cpu(), time, data, len);
+}
+
+SHARED unsigned text_of(char text[DTI_PRINTK_MAX], const char *fmt, va_list args)
+{
+	return dti_kernel.printk(text, DTI_PRINTK_MAX, fmt, args);
+}
+
 __attribute__((noinline)) int dti_log(struct dti_info *trace, int prio, const void *buf, size_t len)
 {
 	unsigned long flags;
@@ -38,11 +58,6 @@ __attribute__((noinline)) int dti_log(struct dti_info *trace, int prio, const vo
 		result = append(trace, cpu, 0, buf, len);
 	dti_kernel.irq_restore(flags);
 	return result;
-}
-
-int dti_event_raw(struct dti_info *trace, int prio, const void *buf, size_t len)
-{
-	return dti_log(trace, prio, buf, len);
 }
 
 int dti_exception(struct dti_info *trace, int prio, const void *buf, size_t len)
@@ -60,31 +75,6 @@ int dti_exception(struct dti_info *trace, int prio, const void *buf, size_t len)
 	return result;
 }
 
-static int log_text(struct dti_info *info, int prio, const char *fmt, va_list args)
-{
-	char text[DTI_PRINTK_MAX];
-
-	if (!info || !recorded_at(&info->mark, prio))
-		return -1;
-	return dti_log(info, prio, text, dti_kernel.printk(text, sizeof(text), fmt, args));
-}
-
-int dti_printk_raw(struct dti_info *trace, int prio, const char *fmt, ...)
-{
-	va_list args;
-	int result;
-
-	va_start(args, fmt);
-	result = log_text(trace, prio, fmt, args);
-	va_end(args);
-	return result;
-}
-
-void dti_set_level(struct dti_info *trace, int new_level)
-{
-	set_level(&trace->mark, new_level);
-}
-
 /* The pages of a channel: those of its head, whose list has all pages, and those of its sub-buffers. */
 static uint32_t pages_of_channel(unsigned cpus, uint32_t subbuf_size, uint32_t n_subbufs)
 {
@@ -99,8 +89,7 @@ static uint32_t pages_of_channel(unsigned cpus, uint32_t subbuf_size, uint32_t n
 	return pages <= MAX_PAGES ? pages : 0;
 }
 
-/* A channel that readers do not see yet. */
-static struct dti_info *make(const char *name, const struct dti_mark *shape)
+SHARED struct dti_info *make(const char *name, const struct dti_mark *shape)
 {
 	struct dti_info *info;
 	uint32_t pages;
@@ -118,28 +107,6 @@ static struct dti_info *make(const char *name, const struct dti_mark *shape)
 	head = pages_of(head_bytes(shape->cpus, shape->n_subbufs, pages)) * DTI_PAGE_SIZE;
 	fill(info, name, shape, (char *)info + head);
 	return info;
-}
-
-struct dti_info *__dti_register(const char *name, uint32_t subbuf_size, uint32_t n_subbufs)
-{
-	struct dti_mark shape = {
-		.cpus = dti_kernel.cpus,
-		.subbuf_size = subbuf_size,
-		.n_subbufs = n_subbufs,
-		.level = DTI_LEVEL_DEFAULT,
-	};
-	struct dti_info *info = make(name, &shape);
-
-	if (info)
-		STORE(info->mark.kind, DTI_KIND_CHANNEL);
-	return info;
-}
-
-struct dti_info *dti_register(const char *name, int size_in_k)
-{
-	if (size_in_k <= 0 || size_in_k > (int)(MAX_SUBBUF / 1024))
-		return NULL;
-	return __dti_register(name, (uint32_t)size_in_k * 1024 / REGISTER_SUBBUFS, REGISTER_SUBBUFS);
 }
 
 void dti_unregister(struct dti_info *trace)
@@ -194,48 +161,17 @@ void dti_reset_consumed(struct dti_info *trace)
 	dti_kernel.irq_restore(flags);
 }
 
-/* Appends the records of an early buffer, with interrupts off. */
-static void take_in(const struct dti_info *info, const struct dti_info *early)
-{
-	struct dti_rchan_buf *buf = buf_of(early, 0);
-
-	buf->consumed = oldest(early, buf);
-	buf->consumed_bytes = 0;
-	for (;;) {
-		const struct event_halves *event = next_unread(early, buf);
-
-		if (!event)
-			return;
-		append(info, 0, (uint64_t)event->high << 32 | event->low, event + 1, event->len);
-		buf->consumed_bytes += sizeof(*event) + event->len;
-	}
-}
-
 /* Makes the channel of a handle, with interrupts off. Only CPU 0 writes to early buffers, so only CPU 0 moves them. */
 static struct dti_info *bind(struct dti_handle *handle)
 {
-	struct dti_mark shape = {
-		.cpus = dti_kernel.cpus,
-		.subbuf_size = handle->bytes / REGISTER_SUBBUFS,
-		.n_subbufs = REGISTER_SUBBUFS,
-		.level = handle->mark.level,
-		.handle = handle->mark.self,
-	};
+	struct dti_mark shape = shape_of(handle);
 	struct dti_info *info;
 
 	if (handle->early_used && dti_kernel.cpu())
 		return NULL;
 	info = make(handle->mark.name, &shape);
-	if (!info)
-		return NULL;
-	if (handle->early_used)
-		take_in(info, early_of(handle));
-	/* From here on, readers see the channel, and no longer the buffer. */
-	STORE(info->mark.kind, DTI_KIND_CHANNEL);
-	if (handle->early_used)
-		STORE(early_of(handle)->mark.kind, 0);
-	handle->early_used = 0;
-	STORE(handle->info, info);
+	if (info)
+		give(handle, info);
 	return info;
 }
 
@@ -266,14 +202,6 @@ int dti_handle_init(struct dti_handle *handle)
 	return LOAD(handle->info) ? 0 : -1;
 }
 
-void dti_handle_cleanup(struct dti_handle *handle)
-{
-	struct dti_info *info = LOAD(handle->info);
-
-	STORE(handle->info, NULL);
-	dti_unregister(info);
-}
-
 int dti_handle_event(struct dti_handle *handle, int prio, const void *buf, size_t len)
 {
 	struct dti_info *info = LOAD(handle->info);
@@ -286,30 +214,7 @@ int dti_handle_event(struct dti_handle *handle, int prio, const void *buf, size_
 	return dti_log(info, prio, buf, len);
 }
 
-int dti_handle_printk(struct dti_handle *handle, int prio, const char *fmt, ...)
-{
-	struct dti_info *info = LOAD(handle->info);
-	va_list args;
-	int result;
-
-	if (!info) {
-		if (!recorded_at(&handle->mark, prio))
-			return -1;
-		info = info_of(handle);
-	}
-	va_start(args, fmt);
-	result = log_text(info, prio, fmt, args);
-	va_end(args);
-	return result;
-}
-
 void dti_handle_set_level(struct dti_handle *handle, int new_level)
 {
-	struct dti_info *info = LOAD(handle->info);
-
-	set_level(&handle->mark, new_level);
-	if (info)
-		set_level(&info->mark, new_level);
-	else if (handle->early_used)
-		set_level(&early_of(handle)->mark, new_level);
+	set_levels(handle, new_level);
 }

@@ -1,5 +1,5 @@
-/* Rings of records in memory that dti.h describes: what dti.c and Linux's dti.ko have in common. The file that includes this
- * one defines the functions that are declared first. */
+/* Rings of records in memory that dti.h describes, and functions of dti.h on them: what dti.c and Linux's dti.ko have in common.
+ * The file that includes this one defines the functions that are declared first. Only one file of a kernel includes it. */
 #ifndef TRAPLINE_DTI_RING_H
 #define TRAPLINE_DTI_RING_H
 
@@ -24,6 +24,16 @@ SHARED uint64_t physical_of(const void *page);
 /* Moves the start of an early buffer to where its head can be. The pages from there to the end, or 0 if that is one piece of
  * physical memory. */
 SHARED uint32_t early_pages(uintptr_t *start, uintptr_t end);
+/* The CPUs that there can be. */
+SHARED unsigned cpus_of_kernel(void);
+/* DTI_KIND_CHANNEL or DTI_KIND_RELAY. */
+SHARED uint8_t kind_of_channels(void);
+/* A channel that readers do not see yet, or NULL. */
+SHARED struct dti_info *make(const char *name, const struct dti_mark *shape);
+/* Appends a record to a channel, with interrupts off. A time of 0 stands for now. */
+SHARED int append_to_channel(struct dti_info *info, uint64_t time, const void *data, size_t len);
+/* Formats as the kernel's printk does; the length of the text. */
+SHARED unsigned text_of(char text[DTI_PRINTK_MAX], const char *fmt, va_list args);
 
 /* The order of stores is what makes memory consistent at each instruction. */
 #define STORE(to, value) __atomic_store_n(&(to), (value), __ATOMIC_RELEASE)
@@ -279,6 +289,129 @@ SHARED struct dti_info *early_of(struct dti_handle *handle)
 	STORE(info->mark.kind, DTI_KIND_EARLY);
 	STORE(handle->early_used, 1);
 	return info;
+}
+
+/* Moves the records of an early buffer to a channel, with interrupts off. */
+SHARED void take_in(struct dti_info *info, const struct dti_info *early)
+{
+	struct dti_rchan_buf *buf = buf_of(early, 0);
+
+	buf->consumed = oldest(early, buf);
+	buf->consumed_bytes = 0;
+	for (;;) {
+		const struct event_halves *event = next_unread(early, buf);
+
+		if (!event)
+			return;
+		append_to_channel(info, (uint64_t)event->high << 32 | event->low, event + 1, event->len);
+		buf->consumed_bytes += sizeof(*event) + event->len;
+	}
+}
+
+/* The channel that a handle is to have, but for its name. */
+SHARED struct dti_mark shape_of(const struct dti_handle *handle)
+{
+	return (struct dti_mark){
+		.cpus = cpus_of_kernel(),
+		.subbuf_size = handle->bytes / REGISTER_SUBBUFS,
+		.n_subbufs = REGISTER_SUBBUFS,
+		.level = handle->mark.level,
+		.handle = handle->mark.self,
+	};
+}
+
+/* Gives a handle its channel, with the records of its early buffer, and with interrupts off. */
+SHARED void give(struct dti_handle *handle, struct dti_info *info)
+{
+	if (handle->early_used)
+		take_in(info, early_of(handle));
+	/* From here on, readers see the channel, and no longer the buffer. */
+	STORE(info->mark.kind, kind_of_channels());
+	if (handle->early_used)
+		STORE(early_of(handle)->mark.kind, 0);
+	handle->early_used = 0;
+	STORE(handle->info, info);
+}
+
+struct dti_info *__dti_register(const char *name, uint32_t subbuf_size, uint32_t n_subbufs)
+{
+	struct dti_mark shape = {
+		.cpus = cpus_of_kernel(),
+		.subbuf_size = subbuf_size,
+		.n_subbufs = n_subbufs,
+		.level = DTI_LEVEL_DEFAULT,
+	};
+	struct dti_info *info = make(name, &shape);
+
+	if (info)
+		STORE(info->mark.kind, kind_of_channels());
+	return info;
+}
+
+struct dti_info *dti_register(const char *name, int size_in_k)
+{
+	if (size_in_k <= 0 || size_in_k > (int)(MAX_SUBBUF / 1024))
+		return NULL;
+	return __dti_register(name, (uint32_t)size_in_k * 1024 / REGISTER_SUBBUFS, REGISTER_SUBBUFS);
+}
+
+int dti_event_raw(struct dti_info *trace, int prio, const void *buf, size_t len)
+{
+	return dti_log(trace, prio, buf, len);
+}
+
+int dti_printk_raw(struct dti_info *trace, int prio, const char *fmt, ...)
+{
+	char text[DTI_PRINTK_MAX];
+	va_list args;
+	unsigned len;
+
+	if (!trace || !recorded_at(&trace->mark, prio))
+		return -1;
+	va_start(args, fmt);
+	len = text_of(text, fmt, args);
+	va_end(args);
+	return dti_log(trace, prio, text, len);
+}
+
+int dti_handle_printk(struct dti_handle *handle, int prio, const char *fmt, ...)
+{
+	struct dti_info *info = LOAD(handle->info);
+	char text[DTI_PRINTK_MAX];
+	va_list args;
+	unsigned len;
+
+	if (!recorded_at(info ? &info->mark : &handle->mark, prio))
+		return -1;
+	va_start(args, fmt);
+	len = text_of(text, fmt, args);
+	va_end(args);
+	return dti_handle_event(handle, prio, text, len);
+}
+
+void dti_set_level(struct dti_info *trace, int new_level)
+{
+	set_level(&trace->mark, new_level);
+}
+
+void dti_handle_cleanup(struct dti_handle *handle)
+{
+	struct dti_info *info = LOAD(handle->info);
+
+	STORE(handle->info, NULL);
+	dti_unregister(info);
+}
+
+/* The level of a handle, and of what it has; a caller that may meet another CPU there keeps it away. */
+SHARED void set_levels(struct dti_handle *handle, int new_level)
+{
+	struct dti_info *info = LOAD(handle->info);
+
+	set_level(&handle->mark, new_level);
+	if (info)
+		set_level(&info->mark, new_level);
+	else if (handle->early_used)
+		set_level(&early_of(handle)->mark, new_level);
 }
 
 #endif
