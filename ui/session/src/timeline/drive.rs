@@ -77,6 +77,9 @@ impl Timeline {
         if let (Ok(_), Some(inside)) = (&arrival, entered) {
             self.entered(inside);
         }
+        if position == Position::BeforeEnd(0) && arrival.is_ok() {
+            return Ok(self.take_last(observer)?.and(arrival));
+        }
         Ok(arrival)
     }
 
@@ -206,12 +209,28 @@ impl Timeline {
 
     /// Applies the input that is due at this moment.
     pub(crate) fn take_due(&mut self) -> Result<(), TravelError> {
+        let Ok(taken) = self.take_due_telling(&mut Discard);
+        taken
+    }
+
+    /// Applies the inputs at the end of the run, and gives them to the devices, as the run that ended there did.
+    fn take_last<O: Observer>(&mut self, observer: &mut O) -> Told<(), O> {
+        if let Err(error) = self.take_due_telling(observer)? {
+            return Ok(Err(error));
+        }
+        let now = self.session.moment();
+        self.session.stretch_to(now.icount, Some(now), None);
+        self.drain(observer).map(Ok)
+    }
+
+    fn take_due_telling<O: Observer>(&mut self, observer: &mut O) -> Told<(), O> {
         let now = self.session.moment();
         while self.log.get(self.next).is_some_and(|next| next.at <= now) {
-            let Ok(came) = self.come_in(now, None, &mut Discard);
-            came?;
+            if let Err(error) = self.come_in(now, None, observer)? {
+                return Ok(Err(error));
+            }
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// The state here, to be restored later. Not in the middle of a delivery.

@@ -289,7 +289,8 @@ impl Timeline {
         self.log.iter().filter(input).map(|logged| logged.at.icount).collect()
     }
 
-    /// Goes to a position, before the inputs that arrive there.
+    /// Goes to a position, before the inputs that arrive there; at the end of the run ([`Position::BeforeEnd`] of 0), after
+    /// them.
     ///
     /// # Errors
     /// There is no such position.

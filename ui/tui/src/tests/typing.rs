@@ -60,3 +60,16 @@ fn an_earlier_line_takes_the_place_of_later_ones_and_probes_keep_what_was_typed(
     bench.press(">");
     assert_eq!(bench.end().unwrap().session().digest(), digest);
 }
+
+#[test]
+fn a_line_that_is_typed_where_the_guest_has_halted_is_in_the_run() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press(">7l");
+    let typed = [Typed { at: bench.app.at(), bytes: b"late\n".to_vec() }];
+    bench.press("late\n");
+    assert_eq!(bench.typed, typed);
+    bench.press(">");
+    let (with, without) = (plain(&typed), plain(&[]));
+    assert_ne!(with.digest(), without.digest());
+    assert_eq!(bench.end().unwrap().session().digest(), with.digest());
+}
