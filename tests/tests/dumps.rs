@@ -516,3 +516,82 @@ fn positions_and_files_that_do_not_fit_are_refused() {
         assert!(!here.join("new").exists(), "{args:?}");
     }
 }
+
+/// A dump of the embedded guest whose drivers trace, in a folder.
+fn traced(folder: &TempDir, name: &str, compress: &str) -> std::path::PathBuf {
+    let path = folder.path().join(name);
+    let to = path.to_str().unwrap();
+    let made = trapline(
+        &root(),
+        &["dump", "embedded:dti", "--mem", "16M", "--at", "3M", "--compress", compress, "-o", to],
+    );
+    assert_eq!(made.code, 0, "{}", made.err);
+    path
+}
+
+#[test]
+fn a_dump_that_is_cut_off_is_said_to_be_so() {
+    let folder = folder(&[]);
+    for compress in ["none", "zlib", "zstd"] {
+        let whole = traced(&folder, compress, compress);
+        let listed = trapline(&root(), &["dti", "list", whole.to_str().unwrap()]);
+        assert!(!listed.err.contains("cut off"), "{}", listed.err);
+        let bytes = std::fs::read(&whole).unwrap();
+        let cut = folder.path().join("cut");
+        for left_out in [100, bytes.len() / 2] {
+            std::fs::write(&cut, &bytes[..bytes.len() - left_out]).unwrap();
+            let cut = cut.to_str().unwrap();
+            for args in [&["dti", "list", cut][..], &["dti", "show", cut], &["dump", cut, "--info"]] {
+                let ran = trapline(&root(), args);
+                assert_eq!(ran.code, 0, "{}", ran.err);
+                assert!(ran.err.contains("is cut off: "), "{compress} {left_out} {args:?}: {}", ran.err);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dump_that_cannot_be_written_whole_is_removed() {
+    let folder = folder(&[]);
+    let to = folder.path().join("vmcore");
+    // Without the signal, the limit is an error of the write.
+    let line = format!(
+        "trap '' XFSZ; ulimit -f 200; exec {} dump embedded:dti --mem 16M --at 3M -q -o {}",
+        super::cli::binary().display(),
+        to.display()
+    );
+    let output = Command::new("bash").args(["-c", &line]).current_dir(root()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(said.contains("vmcore") && !to.exists(), "{said}");
+}
+
+#[test]
+fn a_script_dumps_into_the_folder_of_core_dir() {
+    let folder = folder(&[]);
+    std::fs::write(folder.path().join("script"), "at insns=1000k dump\n").unwrap();
+    let args = ["run", "embedded:dti", "--mem", "16M", "--limit-insns", "2M", "--script", "script"];
+    let ran = trapline(folder.path(), &[&args[..], &["--core-dir", ".", "-q", "--console", "none"]].concat());
+    assert_eq!(ran.code, 124, "{}", ran.err);
+    assert!(folder.path().join("vmcore.1").exists());
+}
+
+#[test]
+fn a_dump_from_standard_input_or_a_pipe_is_refused_with_a_sentence() {
+    let refused = trapline(&root(), &["dump", "-", "--info"]);
+    assert!(refused.code == 2 && refused.err.contains("cannot come from standard input"), "{}", refused.err);
+    let refused = trapline(&root(), &["dump", "/dev/zero", "--info"]);
+    assert!(refused.code == 7 && refused.err.contains("no regular file"), "{}", refused.err);
+}
+
+#[test]
+fn outputs_of_a_crash_are_removed_when_there_is_none() {
+    let folder = folder(&[]);
+    let args = ["run", "embedded:dti", "--mem", "16M", "--console", "none"];
+    let outputs = ["--dti-on-crash", "channels", "--dump-on-crash", "vmcore"];
+    let ran = trapline(folder.path(), &[&args[..], &outputs].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.err.contains("did not crash, so vmcore was not written"), "{}", ran.err);
+    assert!(ran.err.contains("no channels were saved in channels"), "{}", ran.err);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}

@@ -428,3 +428,55 @@ fn the_keys_of_the_document_are_those_of_the_table() {
     }
     assert_eq!(shown, table);
 }
+
+#[test]
+fn a_recording_is_whole_at_whatever_moment_one_leaves_after_a_change() {
+    trapline_tests::turns::take().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.tlr");
+    let name = file.to_str().unwrap();
+    let mut terminal = tui(&[TOUR, &["--limit-insns", "4M", "--record", name]].concat());
+    terminal.shows("the run is listed to its end");
+    terminal.press("]]]7lls\rq");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0));
+    let replayed = crate::cli::trapline(&root(), &["replay", name, "--verify"]);
+    assert_eq!(replayed.code, 0, "{}", replayed.err);
+    let said = screen.screen().contents();
+    let kept = said.contains("holds the run before the last change");
+    let info = crate::cli::trapline(&root(), &["replay", name, "--info"]);
+    assert_eq!(info.out.contains("type "), !kept, "{}{said}", info.out);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_session_file_of_another_guest_with_the_same_name_is_refused() {
+    trapline_tests::turns::take().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let record = |name: &str, guest: &str| {
+        let file = folder.path().join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let file = file.to_str().unwrap().to_owned();
+        let made = crate::cli::trapline(&root(), &["record", guest, "--limit-insns", "300K", "-o", &file]);
+        assert_eq!(made.code, 124, "{}", made.err);
+        file
+    };
+    let (one, other) = (record("a/x.tlr", "embedded:ia32"), record("b/x.tlr", "embedded:x86_64"));
+    let session = folder.path().join("session");
+    let with = |recording: &str| tui(&[recording, "--session", session.to_str().unwrap()]);
+    let mut terminal = with(&one);
+    terminal.shows("the run is listed to its end");
+    terminal.press("q");
+    assert_eq!(terminal.end().0, Some(0));
+    let refused = with(&other).end();
+    assert_eq!(refused.0, Some(7));
+    let said = refused.1.screen().contents().replace('\n', "");
+    assert!(said.contains("also named x.tlr"), "{said}");
+    // The same recording with another name.
+    let copy = folder.path().join("y.tlr");
+    std::fs::copy(&one, &copy).unwrap();
+    let mut terminal = with(copy.to_str().unwrap());
+    terminal.shows("the run is listed to its end");
+    terminal.press("q");
+    assert_eq!(terminal.end().0, Some(0));
+}

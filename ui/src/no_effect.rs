@@ -474,7 +474,7 @@ impl Uses {
             return Err(refused("--max-cores", "unless a handler has `exit 3`, which writes a core file"));
         }
         if args.core_dir.is_some() && !self.cores && !self.dumps {
-            let why = "unless a handler has `exit 2` or `exit 3`, which write a crash dump and a core file";
+            let why = "unless a handler has `exit 2` or `exit 3`, which write a crash dump and a core file, or a script has `dump`";
             return Err(refused("--core-dir", why));
         }
         Ok(())

@@ -2,7 +2,7 @@
 //! a whole.
 
 use std::fs::{self, OpenOptions};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
@@ -38,19 +38,28 @@ impl<'a> ReservedFile<'a> {
     }
 }
 
+/// The file to write in place of one, and the file whose name it then takes: that itself, and not a link to it. A pipe or a
+/// device is not replaced: both are the same.
+pub fn replacement(path: &Path) -> (PathBuf, PathBuf) {
+    let old = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if old.metadata().is_ok_and(|old| !old.is_file()) {
+        return (old.clone(), old);
+    }
+    let mut new = old.clone().into_os_string();
+    new.push(".new");
+    (new.into(), old)
+}
+
 /// Writes a file as a whole, or not at all: until all of it is on the disk, it holds what it did before.
 ///
 /// # Errors
 /// It cannot be written.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let failed = |error| Failure::Write { path: path.to_owned(), error };
-    // The file itself, and not a link to it. A pipe or a device is not replaced.
-    let old = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if old.metadata().is_ok_and(|old| !old.is_file()) {
+    let (new, old) = replacement(path);
+    if new == old {
         return fs::write(path, bytes).map_err(failed);
     }
-    let mut new = old.clone().into_os_string();
-    new.push(".new");
     fs::write(&new, bytes).and_then(|()| fs::rename(&new, old)).map_err(|error| {
         let _ = fs::remove_file(&new);
         failed(error)

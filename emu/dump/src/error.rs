@@ -11,6 +11,9 @@ pub enum DumpError {
     /// It has no bytes.
     #[error("the file is empty (0 bytes)")]
     Empty,
+    /// It is a pipe or a device.
+    #[error("it is no regular file; a dump is read at many places, so write it to a file first")]
+    NoFile,
     /// It has another format.
     #[error(
         "its first bytes are {0}: this is no ELF core, no compressed dump of kdump and no flattened dump of makedumpfile"

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use memchr::memmem;
 use trapline_emu::{PAGE, PhysMem};
 
 use crate::channel::{Channel, Origin, Place};
@@ -14,8 +13,10 @@ use crate::layout::{
 };
 use crate::relay::Relay;
 
-/// Bytes that are searched at once.
-const WINDOW: usize = 1 << 20;
+/// Bytes that are read at once. They stay in a processor's second cache until they have been searched.
+const WINDOW: usize = 128 << 10;
+/// Where a mark can be: at multiples of this, as its fields of four bytes.
+const ALIGNMENT: usize = 4;
 /// Damaged channels that are described; more are counted.
 const MOST_DAMAGED: usize = 100;
 
@@ -76,21 +77,46 @@ pub fn find(memory: &dyn PhysMem, ranges: &[Range<u64>]) -> Found {
     let longest = ranges.iter().map(|range| range.end.saturating_sub(range.start)).max().unwrap_or(0);
     let most = WINDOW + MARKER.len() - 1;
     let mut window = vec![0; usize::try_from(longest).unwrap_or(most).min(most)];
-    let finder = memmem::Finder::new(MARKER);
     for range in ranges {
-        for start in (range.start..range.end).step_by(WINDOW) {
+        let first = range.start.next_multiple_of(ALIGNMENT as u64);
+        for start in (first..range.end).step_by(WINDOW) {
             let size = window.len().min(usize::try_from(range.end - start).unwrap_or(usize::MAX));
             let part = &mut window[..size];
             fill(memory, start, part);
-            let mut from = 0;
-            // Markers may overlap.
-            while let Some(at) = part.get(from..).and_then(|rest| finder.find(rest)) {
-                search.meet(start + (from + at) as u64);
-                from += at + 1;
-            }
+            markers(part).for_each(|at| search.meet(start + at as u64));
         }
     }
     search.end()
+}
+
+/// The offsets of markers in bytes that begin where a mark can be.
+fn markers(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    let blocks = bytes.chunks(PAGE as usize).zip((0..).step_by(PAGE as usize));
+    blocks.filter(|(block, _)| may_begin(block)).flat_map(move |(block, base)| {
+        let places = (base..base + block.len()).step_by(ALIGNMENT);
+        places.filter(|at| bytes.get(*at..).is_some_and(|rest| rest.starts_with(MARKER)))
+    })
+}
+
+/// Whether some word is the beginning of a marker. All memory is looked at, so there is no branch for each word, and what
+/// is found in a line is kept by lanes, which the compiler makes vectors of.
+fn may_begin(block: &[u8]) -> bool {
+    const LANES: usize = 32;
+    const BEGINNING: u32 = u32::from_le_bytes([MARKER[0], MARKER[1], MARKER[2], MARKER[3]]);
+    let begins = |word: &[u8; ALIGNMENT]| u32::from_le_bytes(*word) == BEGINNING;
+    let (words, _) = block.as_chunks();
+    let (lines, rest) = words.as_chunks::<LANES>();
+    let mut found = [0_u32; LANES];
+    for line in lines {
+        #[expect(
+            clippy::needless_range_loop,
+            reason = "of two iterators at once, builds without LTO make calls"
+        )]
+        for lane in 0..LANES {
+            found[lane] |= u32::from(begins(&line[lane])).wrapping_neg();
+        }
+    }
+    found.iter().any(|lane| *lane != 0) || rest.iter().any(begins)
 }
 
 /// The channel whose mark is at a physical address, as [`find`] would find it if it were the only one.
@@ -100,7 +126,8 @@ pub fn channel_at(memory: &dyn PhysMem, ranges: &[Range<u64>], paddr: u64) -> Op
     let mut search =
         Search { memory, ranges, budget: pages, claimed: HashSet::new(), found: Found::default() };
     let mut marker = [0; MARKER.len()];
-    if memory.read(paddr, &mut marker) && marker == *MARKER {
+    let aligned = paddr.is_multiple_of(ALIGNMENT as u64);
+    if aligned && memory.read(paddr, &mut marker) && marker == *MARKER {
         search.meet(paddr);
     }
     search.found.channels.pop()

@@ -5,7 +5,7 @@ use trapline_emu::PAGE;
 use crate::damage::Damage;
 
 /// What the marks of channels, handles and early buffers begin with.
-pub(crate) const MARKER: &[u8] = b"__DTI__";
+pub(crate) const MARKER: &[u8; 7] = b"__DTI__";
 /// Bytes of a mark.
 pub(crate) const MARK: usize = 88;
 /// Offset of the level in a mark.

@@ -154,13 +154,19 @@ impl Prepared {
         let dumped = dump.map_or(Ok(()), |file| match crashed {
             true => dump::write(&file, &session.vmcore(), Compression::None),
             false => {
+                talk.note(&format!("the guest did not crash, so {} was not written", file.path().display()));
                 file.give_up();
                 Ok(())
             }
         });
         let is_saved = crashed || matches!(ran, Ok(Ending::Until(_)));
-        let channels = args.dti_on_crash.as_deref().filter(|_| is_saved);
-        let traced = channels.map_or(Ok(()), |folder| dti::save::write(folder, session, talk));
+        let traced = args.dti_on_crash.as_deref().map_or(Ok(()), |folder| match is_saved {
+            true => dti::save::write(folder, session, talk),
+            false => {
+                dti::save::give_up(folder, talk);
+                Ok(())
+            }
+        });
         let saved = match snapshot {
             Some(file) if ran.is_ok() => save(&file, session, talk),
             Some(file) => {
@@ -338,7 +344,8 @@ fn check_script(script: &Script, guest: &Guest, uses: &mut Uses, talk: &Talk) ->
         }
         // The effects of the handler are known when its description is looked up.
         let may_exit = matches!(command, Command::Clause { text, .. } if text.contains("exit"));
-        (uses.cores, uses.dumps) = (uses.cores | may_exit, uses.dumps | may_exit);
+        let dumps = may_exit || matches!(command, Command::Dump);
+        (uses.cores, uses.dumps) = (uses.cores | may_exit, uses.dumps | dumps);
         if let Command::Insert { program, .. } = command {
             talk.remarks(&program.warnings);
             let resolved = resolve(guest.target(), program).map_err(Failure::Compile)?;

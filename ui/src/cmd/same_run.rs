@@ -1,7 +1,8 @@
 //! The run that `tui` shows, made again with other probes.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use trapline_session::{
     Command, DSource, DText, Guest, GuestBuilder, OwnPrograms, Probing, Recording, RunConfig, Session,
@@ -14,6 +15,7 @@ use crate::cli::RecordingArgs;
 use crate::d_text::{Cpp, TextError, is_d};
 use crate::failure::Failure;
 use crate::late_file::LateFile;
+use crate::reserved_file::replacement;
 
 /// What makes the run.
 pub struct SameRun {
@@ -32,7 +34,7 @@ pub struct SameRun {
     /// The recording of the run, and what becomes of its programs; none for a live run.
     pub recorded: Option<(Arc<Recording>, OwnPrograms)>,
     /// The recording that is made of a live run.
-    pub recording: Option<ToRecord>,
+    pub recording: Option<Arc<ToRecord>>,
 }
 
 /// A recording to be made.
@@ -41,16 +43,45 @@ pub struct ToRecord {
     pub builder: GuestBuilder,
     /// How it is recorded.
     pub args: RecordingArgs,
+    /// The file of a run that is made again, until it is whole, and the file whose place it then takes.
+    pub unfinished: Mutex<Option<(PathBuf, PathBuf)>>,
 }
 
 impl ToRecord {
-    /// Begins it anew, in a session at its beginning; the file, to be opened when the run begins.
+    /// Begins it anew, in a session at its beginning; the file, to be opened when the run begins. What was recorded before
+    /// stays until the new recording is whole.
     fn begin(&self, session: &mut Session, probing: &Probing) -> Result<Option<LateFile>, Failure> {
         let Some(path) = &self.args.record else { return Ok(None) };
+        let (new, old) = replacement(path);
         let set = |config: &mut RunConfig| config.probing = probing.clone();
-        let (_, (recorder, file)) = begin_recording(&self.builder, path, &self.args, set)?;
+        let (_, (recorder, file)) = begin_recording(&self.builder, &new, &self.args, set)?;
         session.record(recorder).map_err(|error| Failure::Usage(error.to_string()))?;
+        *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = Some((new, old));
         Ok(Some(file))
+    }
+
+    /// The recording is whole.
+    fn finish(&self) -> Result<(), String> {
+        let Some((new, old)) = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return Ok(());
+        };
+        if new == old {
+            return Ok(());
+        }
+        fs::rename(&new, &old).map_err(|error| format!("cannot write {}: {error}", old.display()))
+    }
+
+    /// Removes a recording that is not whole. Returns a sentence about what there is instead.
+    pub fn give_up(&self) -> Option<String> {
+        let (new, old) = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        if new == old {
+            return None;
+        }
+        let _ = fs::remove_file(&new);
+        let old = old.display();
+        Some(format!(
+            "{old} holds the run before the last change: the changed run was left before it was listed to its end"
+        ))
     }
 }
 
@@ -80,6 +111,10 @@ impl Again for SameRun {
             file.open().map_err(|failure| failure.to_string())?;
         }
         Ok(session)
+    }
+
+    fn listed(&self) -> Result<(), String> {
+        self.recording.as_ref().map_or(Ok(()), |recording| recording.finish())
     }
 
     fn timeline(&self, more: &[Command]) -> Result<Timeline, String> {

@@ -3,7 +3,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use trapline_d::Options;
 use trapline_rpn::ppdf::disassemble;
@@ -36,9 +36,18 @@ pub fn run(args: &TuiArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
             "tui needs a terminal for its input and its output; `run` does not".to_owned(),
         ));
     }
+    if let Some(folder) =
+        args.session.as_deref().and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty())
+        && !folder.is_dir()
+    {
+        return Err(Failure::Usage(format!(
+            "--session: there is no folder {}; make it, or give a file in another one",
+            folder.display()
+        )));
+    }
     let keys = keys(args)?;
     let source = options::source_of_run(&args.probes)?;
-    let (opening, programs, at) =
+    let Opened { opening, programs, at, to_record } =
         if args.is_recording() { recorded(args, &source, talk)? } else { live(args, &source, talk)? };
     let look = Look { colours: colours(args, talk), utf8: utf8() };
     let session = session(args)?;
@@ -48,6 +57,9 @@ pub fn run(args: &TuiArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
             (error, _) => Failure::Usage(error.to_string()),
         },
     )?;
+    if let Some(sentence) = to_record.and_then(|to_record| to_record.give_up()) {
+        talk.warn(&sentence);
+    }
     if let Some(path) = &args.session {
         reserved_file::replace(path, left.session.as_bytes())?;
     }
@@ -110,7 +122,16 @@ fn written(args: &TuiArgs) -> Option<overwrite::Written<'_>> {
     args.session.as_deref().map(|path| ("the session file", path))
 }
 
-type Opened = (Opening, Vec<String>, Option<Position>);
+/// What the screen begins with.
+struct Opened {
+    opening: Opening,
+    /// The texts of the programs.
+    programs: Vec<String>,
+    /// The first position; none for the beginning.
+    at: Option<Position>,
+    /// The recording that is made.
+    to_record: Option<Arc<ToRecord>>,
+}
 
 fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, Failure> {
     let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
@@ -122,7 +143,12 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
     let memory = args.mem.unwrap_or(DEFAULT_MEMORY);
     let builder = options::guest(&args.guest, memory, &args.cmdline, &args.devices)?;
     let probing = for_the_screen(probing(&args.probes));
-    let to_record = ToRecord { builder: builder.clone(), args: args.recording.clone() };
+    let to_record = Arc::new(ToRecord {
+        builder: builder.clone(),
+        args: args.recording.clone(),
+        unfinished: Mutex::default(),
+    });
+    let image = builder.recorded(false)?.1.image.hash.to_string();
     let recorder = match &args.recording.record {
         None => None,
         Some(path) => {
@@ -163,12 +189,13 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
         d_options: d_options(&args.probes)?.settings(),
         memory,
         recorded: None,
-        recording: Some(to_record),
+        recording: Some(Arc::clone(&to_record)),
     };
     let again: Arc<dyn Again> = Arc::new(run);
     let course = Course::Live { condition, limits };
     let sources = args.substitute_path.clone();
-    Ok((Opening { title, target, session, course, timeline, templates, sources, again }, programs, None))
+    let opening = Opening { title, image, target, session, course, timeline, templates, sources, again };
+    Ok(Opened { opening, programs, at: None, to_record: Some(to_record) })
 }
 
 /// The texts of a D program.
@@ -232,6 +259,7 @@ fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opene
     insert(&args.probes, each(), false, &mut session, &talk.silenced())?;
     let title = file_name(&args.guest.image).to_owned();
     let target = Arc::clone(guest.target());
+    let image = recording.config().image.hash.to_string();
     let recording = Arc::new(recording);
     let recorded = Some((Arc::clone(&recording), own));
     let again: Arc<dyn Again> = Arc::new(SameRun {
@@ -248,5 +276,6 @@ fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opene
     let at = trapline_fuzz::finding::position(&recording).filter(|_| !asks);
     let course = Course::Recorded { recording, own, others: asks };
     let sources = args.substitute_path.clone();
-    Ok((Opening { title, target, session, course, timeline, templates, sources, again }, programs, at))
+    let opening = Opening { title, image, target, session, course, timeline, templates, sources, again };
+    Ok(Opened { opening, programs, at, to_record: None })
 }

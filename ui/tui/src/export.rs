@@ -65,3 +65,11 @@ fn write_all(path: &Path, parts: &Receiver<Part>) -> io::Result<bool> {
     }
     Ok(false)
 }
+
+/// A path as a shell takes it: `~/` begins in the user's home.
+pub fn in_home(path: &Path) -> PathBuf {
+    match (path.strip_prefix("~"), std::env::var_os("HOME")) {
+        (Ok(rest), Some(home)) => PathBuf::from(home).join(rest),
+        _ => path.to_owned(),
+    }
+}

@@ -13,7 +13,7 @@ use signal_hook::iterator::Signals;
 use trapline_session::Position;
 
 use crate::app::{App, Effect, Pane, Saved, SavedError};
-use crate::export::Writer;
+use crate::export::{Writer, in_home};
 use crate::keys::{Keys, KeysError};
 use crate::message::Input;
 use crate::screen::Screen;
@@ -86,6 +86,7 @@ pub fn run(opening: Opening, settings: Settings) -> Result<Left, TuiError> {
     let Settings { look, keys, programs, session, at } = settings;
     let keys = Keys::changed_by(&keys)?;
     let mut app = App::new(opening.title.clone(), Arc::clone(&opening.target), look, keys);
+    app.run.image.clone_from(&opening.image);
     app.programs = programs;
     if let Some(text) = session {
         app.restore(Saved::parse(&text)?)?;
@@ -351,7 +352,12 @@ impl<'a> Shown<'a> {
             Effect::Redraw => self.screen.clear()?,
             Effect::Mouse(on) => terminal::mouse(on, self.screen.out())?,
             Effect::Copy(pane) => self.copy(pane)?,
-            Effect::Export(pane, path) => {
+            Effect::Export(_, path, false) if in_home(&path).is_file() => {
+                let name = path.display();
+                self.app.message = Some(format!("{name} is there already; `w` with !{name} replaces it"));
+            }
+            Effect::Export(pane, path, _) => {
+                let path = in_home(&path);
                 self.app.begin_export(pane, path.clone(), view::exported_rows(&self.app, pane));
                 self.writer = Some(Writer::begin(path, &self.told)?);
                 // What is short is written at once.

@@ -95,6 +95,7 @@ fn opening_of(guest: Guest, title: &str, again: impl FnOnce(Guest) -> Arc<dyn Ag
     let target = guest.target().clone();
     Opening {
         title: title.to_owned(),
+        image: String::new(),
         target,
         session,
         course,

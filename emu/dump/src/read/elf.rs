@@ -37,6 +37,8 @@ struct Load {
     at: u64,
     /// Bytes in the file. What follows them was left out, as makedumpfile does with the pages that it excludes.
     stored: u64,
+    /// Bytes that should be there, but lie beyond the end of the file.
+    missing: u64,
     size: u64,
 }
 
@@ -102,17 +104,19 @@ impl ElfCore {
                 self.notes.extend(notes);
                 self.notes.resize(self.notes.len().next_multiple_of(4), 0);
             }
-            PT_LOAD => self.loads.push(Load {
-                paddr: header.p_paddr,
-                vaddr: header.p_vaddr,
-                at: header.p_offset,
+            PT_LOAD => {
+                let wanted = header.p_filesz.min(header.p_memsz);
                 // Of a dump that was cut short, what is there.
-                stored: header
-                    .p_filesz
-                    .min(header.p_memsz)
-                    .min(self.source.len.saturating_sub(header.p_offset)),
-                size: header.p_memsz,
-            }),
+                let stored = wanted.min(self.source.len.saturating_sub(header.p_offset));
+                self.loads.push(Load {
+                    paddr: header.p_paddr,
+                    vaddr: header.p_vaddr,
+                    at: header.p_offset,
+                    stored,
+                    missing: wanted - stored,
+                    size: header.p_memsz,
+                });
+            }
             _ => {}
         }
         Ok(())
@@ -132,6 +136,11 @@ impl ElfCore {
     /// The memory that is in the file.
     pub fn stored(&self) -> Vec<Range<u64>> {
         Mapped::merged(self.loads.iter().map(|load| load.paddr..load.paddr.saturating_add(load.stored)))
+    }
+
+    /// Pages that lie beyond the end of the file.
+    pub fn missing(&self) -> u64 {
+        self.loads.iter().map(|load| load.missing.div_ceil(PAGE)).fold(0, u64::saturating_add)
     }
 
     /// Pages of memory, and pages that are stored. A page that several pieces have counts once.

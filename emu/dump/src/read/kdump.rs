@@ -20,6 +20,8 @@ const MOST_FRAMES: u64 = 1 << 31;
 const STRIDE: usize = 1 << 15;
 /// Pages that are kept unpacked.
 const UNPACKED: usize = 1 << 10;
+/// Descriptors that are read at once.
+const AT_ONCE: u64 = 1 << 12;
 /// Stored pages whose compression is looked at for [`Compressed::ways`].
 const SAMPLE: u64 = 1 << 16;
 
@@ -178,6 +180,29 @@ impl Compressed {
     /// Pages of memory, and pages that are stored.
     pub fn pages(&self) -> (u64, u64) {
         (self.bitmaps[0].count(), self.bitmaps[1].count())
+    }
+
+    /// Pages whose content or description lies beyond the end of the file.
+    pub fn missing(&self) -> u64 {
+        let all = self.bitmaps[1].count();
+        let there =
+            self.source.len.saturating_sub(self.descriptors_at).min(self.source.stored()) / DESCRIPTOR;
+        let mut missing = all.saturating_sub(there);
+        let mut part = vec![0; (DESCRIPTOR * AT_ONCE) as usize];
+        for first in (0..all.min(there)).step_by(AT_ONCE as usize) {
+            let count = AT_ONCE.min(all.min(there) - first);
+            let Some(part) = part.get_mut(..(count * DESCRIPTOR) as usize) else { break };
+            let at = self.descriptors_at.saturating_add(first * DESCRIPTOR);
+            if !self.source.read(at, part) {
+                missing += count;
+                continue;
+            }
+            let ends = part
+                .chunks_exact(DESCRIPTOR as usize)
+                .map(|bytes| number(bytes, 0, 8).saturating_add(number(bytes, 8, 4)));
+            missing += ends.filter(|end| *end > self.source.len).count() as u64;
+        }
+        missing
     }
 
     /// The ways in which stored pages are compressed, with their number among the first.

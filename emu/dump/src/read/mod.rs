@@ -132,6 +132,15 @@ impl DumpFile {
         }
     }
 
+    /// Pages that the file should have, but that lie beyond its end: it was cut off. They cannot be read.
+    pub fn missing(&self) -> u64 {
+        match &self.body {
+            Body::Raw(_) => 0,
+            Body::Elf(core) => core.missing(),
+            Body::Compressed(dump) => dump.missing(),
+        }
+    }
+
     /// What it says of its machine.
     pub fn info(&self) -> DumpInfo {
         let (format, wide, memory, pages, notes) = match &self.body {
@@ -212,6 +221,9 @@ impl Source {
         let metadata = file.metadata()?;
         if metadata.is_dir() {
             return Err(DumpError::Read(io::ErrorKind::IsADirectory.into()));
+        }
+        if !metadata.is_file() {
+            return Err(DumpError::NoFile);
         }
         match metadata.len() {
             0 => Err(DumpError::Empty),

@@ -23,6 +23,12 @@ pub fn reserve(folder: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Removes the folder, which is empty: nothing is saved.
+pub fn give_up(folder: &Path, talk: &Talk) {
+    talk.note(&format!("the guest did not crash, so no channels were saved in {}", folder.display()));
+    let _ = fs::remove_dir(folder);
+}
+
 /// Writes the channels: `channels.json`, `records.json`, and for each channel a folder with what its files in the guest have.
 ///
 /// # Errors

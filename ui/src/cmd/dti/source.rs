@@ -9,6 +9,7 @@ use trapline_session::trapline_emu::PhysMem;
 use trapline_session::{DumpFile, Session};
 
 use crate::cli::DtiSource;
+use crate::cmd::dump::look::warn_if_cut;
 use crate::cmd::reach::{self, Cancelled};
 use crate::failure::{Exit, Failure};
 use crate::no_effect;
@@ -33,6 +34,7 @@ impl Source {
         if is_dump {
             let opened = if args.raw { DumpFile::raw(&args.image) } else { DumpFile::open(&args.image) };
             let file = opened.map_err(|error| Failure::Dump { path: args.image.clone(), error })?;
+            warn_if_cut(&args.image, &file, talk);
             return Ok(Some(Self::Dump(Box::new(file))));
         }
         let reached = reach::machine(&args.image, &args.machine, args.restore.as_deref(), cancelled, talk)?;

@@ -7,19 +7,22 @@ use serde_json::{Value, json};
 use trapline_session::trapline_dump::notes::described;
 use trapline_session::{DumpFile, DumpFormat, DumpInfo, counted};
 
+use super::look::warn_if_cut;
 use crate::cli::Format;
 use crate::failure::Failure;
+use crate::talk::Talk;
 
 /// Prints what a dump contains, as lines of text or as one JSON object.
 ///
 /// # Errors
 /// The file is not a dump, or standard output cannot be written.
-pub fn print(path: &Path, format: Format, out: &mut dyn Write) -> Result<(), Failure> {
+pub fn print(path: &Path, format: Format, out: &mut dyn Write, talk: &Talk) -> Result<(), Failure> {
     let opened = DumpFile::open(path);
     let file = opened.map_err(|error| Failure::Dump { path: path.to_owned(), error })?;
+    warn_if_cut(path, &file, talk);
     let info = file.info();
     let written = match format {
-        Format::Json => writeln!(out, "{}", object(&info)),
+        Format::Json => writeln!(out, "{}", object(&info, file.missing())),
         Format::Text => {
             lines(path, &info).iter().try_for_each(|(key, value)| writeln!(out, "{key:12} {value}"))
         }
@@ -70,7 +73,7 @@ fn lines(path: &Path, info: &DumpInfo) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn object(info: &DumpInfo) -> Value {
+fn object(info: &DumpInfo, missing: u64) -> Value {
     let range = |range: &trapline_session::trapline_dump::Mapped| json!({ "paddr": range.paddr, "size": range.size, "vaddr": range.vaddr });
     let cpu = |(registers, pid): &(trapline_session::trapline_dump::notes::Registers, u32)| {
         json!({
@@ -87,6 +90,7 @@ fn object(info: &DumpInfo) -> Value {
         "bits": bits(info),
         "pages": pages,
         "stored": stored,
+        "missing": missing,
         "compressed": info.compressed.iter().map(|(name, count)| ((*name).to_owned(), json!(count)))
             .collect::<serde_json::Map<_, _>>(),
         "memory": info.memory.iter().map(range).collect::<Vec<_>>(),

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::json;
 use trapline_session::{
     DumpFile, Guest, How, ListError, Listing, Look, Session, StackFrame, StillError, TaskStack, Wanted,
+    counted,
 };
 
 use crate::cli::{DumpArgs, Format, Listed};
@@ -28,12 +29,26 @@ const DEPTH: usize = 64;
 pub fn open(path: &Path, look: &Look, raw: bool, talk: &Talk) -> Result<(Guest, Session), Failure> {
     let opened = if raw { DumpFile::raw(path) } else { DumpFile::open(path) };
     let file = opened.map_err(|error| Failure::Dump { path: path.to_owned(), error })?;
+    warn_if_cut(path, &file, talk);
     let found = Session::of_dump(file, look).map_err(|error| match error {
         StillError::Guest(error) => error.into(),
         error => Failure::Still { path: path.to_owned(), error: Box::new(error) },
     })?;
     found.0.notes().iter().for_each(|note| talk.warn(note));
     Ok(found)
+}
+
+/// Says that a file was cut off, before something of it is shown.
+pub fn warn_if_cut(path: &Path, file: &DumpFile, talk: &Talk) {
+    let missing = file.missing();
+    if missing > 0 {
+        talk.warn(&format!(
+            "{} is cut off: {} that it should have {} beyond its end, so not all of it can be shown",
+            path.display(),
+            counted(missing, "page"),
+            if missing == 1 { "lies" } else { "lie" }
+        ));
+    }
 }
 
 /// How the options want a dump to be looked at.

@@ -4,7 +4,7 @@ mod info;
 pub mod look;
 mod programs;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -24,6 +24,13 @@ use crate::{ctrl_c, no_effect, overwrite};
 /// Bad files or options, a position that is not reached, a dump that cannot be written.
 pub fn run(args: &DumpArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     no_effect::of_dump(args)?;
+    let reads_dump = args.list.is_some() || args.has_programs() || args.output.is_none();
+    if reads_dump && args.image.as_os_str() == "-" {
+        return Err(Failure::Usage(
+            "a dump is read at many places, so it cannot come from standard input; write it to a file first"
+                .to_owned(),
+        ));
+    }
     if let Some(what) = args.list {
         return look::list(args, what, out, talk);
     }
@@ -31,7 +38,7 @@ pub fn run(args: &DumpArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
         return programs::run(args, out, talk);
     }
     let Some(to) = &args.output else {
-        info::print(&args.image, args.form.format, out)?;
+        info::print(&args.image, args.form.format, out, talk)?;
         return Ok(Exit::Ok);
     };
     if args.image.as_os_str() != "-" && is_dump_file(&args.image) {
@@ -75,5 +82,11 @@ pub fn write(file: &ReservedFile<'_>, vmcore: &Vmcore<'_>, compression: Compress
         let mut file = io::BufWriter::with_capacity(1 << 20, file);
         vmcore.write(&mut file, compression)
     });
-    written.map_err(|error| Failure::writing(Some(file.path()), error))
+    written.map_err(|error| {
+        // A part of a dump looks like one. A pipe or a device stays.
+        if file.path().is_file() {
+            let _ = fs::remove_file(file.path());
+        }
+        Failure::writing(Some(file.path()), error)
+    })
 }

@@ -15,6 +15,7 @@ impl App {
     /// Makes a move, now or when the current move is done.
     pub(super) fn go(&mut self, to: Move, aim: Option<usize>, words: String) -> Vec<Effect> {
         self.message = None;
+        self.travel.waits_for_end = false;
         if self.travel.busy.is_some() {
             if self.travel.queue.len() < MOST_WAITING {
                 self.travel.queue.push_back((to, aim, words));

@@ -62,8 +62,8 @@ pub enum Effect {
     Mouse(bool),
     /// Copy a pane's text to the clipboard.
     Copy(Pane),
-    /// Write a pane's text to a file.
-    Export(Pane, PathBuf),
+    /// Write a pane's text to a file, which may be there already if the boolean is true.
+    Export(Pane, PathBuf, bool),
 }
 
 /// A place that was visited.
@@ -110,6 +110,8 @@ pub struct Travel {
     pub redo: Vec<Spot>,
     /// Whether the current move cannot be undone.
     pub quiet: bool,
+    /// Whether the next move is to the end of the run, when that is known.
+    pub waits_for_end: bool,
 }
 
 /// The run, as far as it is known.
@@ -117,6 +119,8 @@ pub struct Travel {
 pub struct Run {
     /// Its name.
     pub title: String,
+    /// The hash of its image.
+    pub image: String,
     /// Its hits.
     pub hits: Hits,
     /// The instruction count up to which they are listed.

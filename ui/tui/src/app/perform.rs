@@ -27,6 +27,8 @@ impl App {
             Action::TimeOut => self.shows(|app| app.zoom = app.zoom.saturating_sub(1)),
             Action::Mouse => {
                 self.mouse = !self.mouse;
+                self.message =
+                    Some(format!("mouse: {}", if self.mouse { "on" } else { "left to the terminal" }));
                 vec![Effect::Mouse(self.mouse)]
             }
             Action::Copy => vec![Effect::Copy(self.focused())],
@@ -115,6 +117,9 @@ impl App {
 
     fn cancel(&mut self) -> Vec<Effect> {
         self.play.on = false;
+        if std::mem::take(&mut self.travel.waits_for_end) {
+            return self.say("the end is not waited for".to_owned());
+        }
         if self.stop_export() {
             return Vec::new();
         }
@@ -150,10 +155,20 @@ impl App {
         Vec::new()
     }
 
-    fn go_to_end(&mut self) -> Vec<Effect> {
-        let known = self.run.ended.is_some();
-        let to =
-            if known { Position::BeforeEnd(0) } else { Position::At { icount: self.run.listed, ordinal: 0 } };
+    /// Goes to the end of the run. While that is not known, this waits for it, and the second time goes as far as the run is
+    /// listed.
+    pub(super) fn go_to_end(&mut self) -> Vec<Effect> {
+        let waits = std::mem::take(&mut self.travel.waits_for_end);
+        let to = match (self.run.ended.is_some(), self.run.listed) {
+            (true, _) => Position::BeforeEnd(0),
+            (false, listed) if waits && listed > self.at() => Position::At { icount: listed, ordinal: 0 },
+            (false, listed) => {
+                self.travel.waits_for_end = true;
+                return self.say(format!(
+                    "waiting for the end of the run, which is at {listed}; `>` again goes as far as that, Esc stops waiting"
+                ));
+            }
+        };
         self.go(Move::To(to), None, "to the end".to_owned())
     }
 
@@ -212,11 +227,7 @@ impl App {
             }
             Purpose::Memory => self.show_memory(text),
             Purpose::Find => self.find(text),
-            Purpose::Bookmark if text.is_empty() => Err("a bookmark needs a name".to_owned()),
-            Purpose::Bookmark => {
-                self.bookmarks.insert(text.to_owned(), self.at());
-                Ok(self.say(format!("`g` and {text} comes back to {}", self.at())))
-            }
+            Purpose::Bookmark => self.bookmark(text),
             Purpose::Columns => self.choose_columns(text),
             Purpose::Probe if text.is_empty() => Err("a probe needs a name".to_owned()),
             Purpose::Probe => {
@@ -224,13 +235,35 @@ impl App {
                 Ok(self.change(Wish::Add(text.to_owned()), words))
             }
             Purpose::Line => self.type_line(&whole),
-            Purpose::Export if text.is_empty() => Err("the file needs a name".to_owned()),
-            Purpose::Export if self.export.is_some() => {
-                Err("a file is being written; Esc ends it".to_owned())
-            }
-            Purpose::Export => Ok(vec![Effect::Export(self.focused(), text.into())]),
+            Purpose::Export => self.export_to(text),
         };
         done.unwrap_or_else(|sentence| self.say(sentence))
+    }
+
+    /// Writes the focused pane to a file. `!` before the name replaces a file, as in a shell's `>!`.
+    fn export_to(&self, text: &str) -> Result<Vec<Effect>, String> {
+        let (name, replaces) = text.strip_prefix('!').map_or((text, false), |name| (name.trim_start(), true));
+        if name.is_empty() {
+            return Err("the file needs a name".to_owned());
+        }
+        if self.export.is_some() {
+            return Err("a file is being written; Esc ends it".to_owned());
+        }
+        Ok(vec![Effect::Export(self.focused(), name.into(), replaces)])
+    }
+
+    /// Names this position.
+    fn bookmark(&mut self, name: &str) -> Result<Vec<Effect>, String> {
+        if name.is_empty() {
+            return Err("a bookmark needs a name".to_owned());
+        }
+        if name.starts_with(['#', '+', '-']) || name.parse::<Position>().is_ok() {
+            return Err(format!("`g` takes {name} for a position; give the bookmark another name"));
+        }
+        let at = self.at();
+        let before = self.bookmarks.insert(name.to_owned(), at).filter(|before| *before != at);
+        let before = before.map(|before| format!("; it was {before} before")).unwrap_or_default();
+        Ok(self.say(format!("`g` and {name} comes back to {at}{before}")))
     }
 
     fn typed_position(&mut self, text: &str) -> Result<Vec<Effect>, String> {

@@ -84,6 +84,9 @@ impl App {
 /// # Errors
 /// A sentence that says which escape there is not.
 fn line(text: &str) -> Result<Vec<u8>, String> {
+    if text.chars().rev().take_while(|c| *c == '\\').count() % 2 == 1 {
+        return Err("the last \\ is an escape without its letter; write \\\\ for a backslash".to_owned());
+    }
     let action = format!("type \"{}\\n\"", text.replace('"', "\\x22"));
     match Command::parse("the line", 1, &action, &SourceOptions::default()) {
         Ok(Some(Command::Type { bytes, .. })) => Ok(bytes),
@@ -106,6 +109,8 @@ mod tests {
         assert_eq!(line("ls -l").unwrap(), b"ls -l\n");
         assert_eq!(line("").unwrap(), b"\n");
         assert_eq!(line(r#" echo "a  b" \\ \x03"#).unwrap(), b" echo \"a  b\" \\ \x03\n");
+        assert!(line("foo \\").unwrap_err().contains("write \\\\"));
+        assert_eq!(line("foo \\\\").unwrap(), b"foo \\\n");
         let said = line(r"\q").unwrap_err();
         assert!(said.contains("is not an escape") && said.contains("write "), "{said}");
     }

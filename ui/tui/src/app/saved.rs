@@ -42,12 +42,17 @@ pub enum SavedError {
     /// It is of another run.
     #[error("it is of another run, {0}; this one is {1}")]
     OtherRun(String, String),
+    /// It is of another run with the same name.
+    #[error("it is of another run that is also named {0}: its image is another one")]
+    OtherImage(String),
 }
 
 /// What is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
     run: Option<String>,
+    /// The hash of its image. Files of earlier versions have none.
+    image: Option<String>,
     at: u64,
     layout: Arrangement,
     panes: Vec<Pane>,
@@ -65,6 +70,7 @@ impl Saved {
     pub fn of(app: &App) -> Self {
         Self {
             run: Some(one_line(&app.run.title)),
+            image: Some(app.run.image.clone()).filter(|image| !image.is_empty()),
             at: app.at(),
             layout: app.arrangement,
             panes: app.recent.clone(),
@@ -89,6 +95,7 @@ impl Saved {
         };
         let mut saved = Self {
             run: None,
+            image: None,
             at: 0,
             layout: Arrangement::default(),
             panes: PANES.to_vec(),
@@ -119,6 +126,7 @@ impl Saved {
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "run" => self.run = Some(value.to_owned()),
+            "image" => self.image = Some(value.to_owned()),
             "at" => self.at = count(value)?,
             "layout" => {
                 let named = Arrangement::ALL.into_iter().find(|layout| layout.name() == value);
@@ -209,7 +217,11 @@ fn panes(text: &str) -> Result<Vec<Pane>, String> {
 impl fmt::Display for Saved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let panes: Vec<String> = self.panes.iter().map(|pane| pane.name().to_lowercase()).collect();
-        writeln!(f, "{FIRST}\nrun {}\nat {}", self.run.as_deref().unwrap_or_default(), self.at)?;
+        writeln!(f, "{FIRST}\nrun {}", self.run.as_deref().unwrap_or_default())?;
+        if let Some(image) = &self.image {
+            writeln!(f, "image {image}")?;
+        }
+        writeln!(f, "at {}", self.at)?;
         writeln!(f, "layout {}\npanes {}", self.layout.name(), panes.join(" "))?;
         writeln!(f, "zoomed {}\ntimeline {}", if self.zoomed { "yes" } else { "no" }, self.timeline)?;
         writeln!(f, "columns {}", names(&self.columns))?;
@@ -246,8 +258,16 @@ impl App {
     pub fn restore(&mut self, saved: Saved) -> Result<(), SavedError> {
         let run = saved.run.unwrap_or_default();
         let own = one_line(&self.run.title);
-        if run != own {
-            return Err(SavedError::OtherRun(run, own));
+        let is_same = match &saved.image {
+            // A recording may have been given another name.
+            Some(image) => *image == self.run.image,
+            None => run == own,
+        };
+        if !is_same {
+            return Err(match run == own {
+                true => SavedError::OtherImage(run),
+                false => SavedError::OtherRun(run, own),
+            });
         }
         (self.arrangement, self.recent, self.zoomed, self.zoom) =
             (saved.layout, saved.panes, saved.zoomed, saved.timeline);

@@ -50,7 +50,11 @@ impl App {
                 self.run.listed = self.run.listed.max(at.icount);
                 self.message = Some(format!("the run is listed to its end: {ending}"));
                 self.run.ended = Some((at, ending.clone()));
-                vec![Effect::Ask(Request::Ended(at, ending))]
+                let mut effects = vec![Effect::Ask(Request::Ended(at, ending))];
+                if self.travel.waits_for_end {
+                    effects.extend(self.go_to_end());
+                }
+                effects
             }
             Input::Failed(why) => self.say(why),
             Input::Arrived(scene, how) => self.arrived(scene, how),

@@ -55,12 +55,13 @@ impl Filter {
     pub fn parse(text: &str) -> Result<Option<Self>, FilterError> {
         let mut filter = Self { text: text.trim().to_owned(), ..Self::default() };
         for word in text.split_whitespace() {
-            match word.split_once('=') {
-                Some(("pid", pid)) => {
+            let (key, value) = word.split_once('=').unwrap_or_default();
+            match (key.to_ascii_lowercase().as_str(), value) {
+                ("pid", pid) => {
                     filter.pids.push(pid.parse().map_err(|_| FilterError::Pid(pid.to_owned()))?);
                 }
-                Some(("probe", name)) => filter.probe.push(name.to_owned()),
-                Some(("text", text)) => filter.record.push(text.to_owned()),
+                ("probe", name) => filter.probe.push(name.to_owned()),
+                ("text", text) => filter.record.push(text.to_owned()),
                 _ => filter.words.push(word.to_owned()),
             }
         }

@@ -154,8 +154,17 @@ fn random_events_do_no_harm_to_a_recording() {
     let course = Course::Recorded { recording, own, others: false };
     let target = guest.target().clone();
     let (title, again) = ("run.tlr".to_owned(), Arc::new(Once));
-    let opening =
-        Opening { title, target, session, course, timeline, templates: None, sources: Vec::new(), again };
+    let opening = Opening {
+        title,
+        image: String::new(),
+        target,
+        session,
+        course,
+        timeline,
+        templates: None,
+        sources: Vec::new(),
+        again,
+    };
     let mut bench = Bench::of(opening, Look { colours: Colours::Light, utf8: true }, None);
     play(&mut bench, 0x2545_f491_4f6c_dd1d);
     assert_eq!(digest_at_end(bench), (recorded.digest(), Vec::new()));

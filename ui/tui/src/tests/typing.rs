@@ -73,3 +73,16 @@ fn a_line_that_is_typed_where_the_guest_has_halted_is_in_the_run() {
     assert_ne!(with.digest(), without.digest());
     assert_eq!(bench.end().unwrap().session().digest(), with.digest());
 }
+
+#[test]
+fn the_end_is_waited_for_while_the_run_is_listed() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press("]]]7l");
+    bench.type_all("ls\n");
+    bench.wait_for(|app| app.run.number == 1);
+    // Whether or not the list is whole by now.
+    bench.type_all(">");
+    bench.settle();
+    let (end, _) = bench.app.run.ended.clone().unwrap();
+    assert_eq!(bench.app.at(), end.icount);
+}

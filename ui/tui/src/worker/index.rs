@@ -37,6 +37,7 @@ pub fn run(
     loop {
         let listed = session.and_then(|session| list(session, (course, templates), &order, told));
         order.listing.layer.end();
+        let listed = listed.and_then(|whole| if whole { again.listed() } else { Ok(()) });
         if let Err(why) = listed {
             let _ = told.send(Input::Failed(why));
         }
@@ -46,7 +47,7 @@ pub fn run(
     }
 }
 
-/// Runs to the end, and reports hits and the ending.
+/// Runs to the end, and reports hits and the ending; whether it came to the end.
 ///
 /// # Errors
 /// A sentence that says why the list is not whole.
@@ -55,7 +56,7 @@ fn list(
     (course, templates): (&Course, Option<&Formatter>),
     order: &Order,
     told: &Sender<Input>,
-) -> Result<(), String> {
+) -> Result<bool, String> {
     let Order { listing: Listing { number, more, end, layer }, cancel } = order;
     let mut collector = Collector::new(told, *number, (layer.clone(), templates));
     let ended = match course {
@@ -72,7 +73,7 @@ fn list(
             };
             let limits = limits.cancelled_by(Arc::clone(cancel));
             let run = session.run(&mut script, &condition, &limits, &mut collector);
-            let Ok(ending) = run else { return Ok(()) };
+            let Ok(ending) = run else { return Ok(false) };
             // A D program that was added may end the run before.
             let known = end.clone().filter(|(at, _)| session.icount() >= at.icount);
             Some(known.unwrap_or((session.moment(), ending)))
@@ -85,7 +86,7 @@ fn list(
             let limits = Limits::none().cancelled_by(Arc::clone(cancel));
             let to: Option<Position> = None;
             let Ok(followed) = session.follow(&mut course, to, &limits, &mut collector) else {
-                return Ok(());
+                return Ok(false);
             };
             match followed.map_err(|unknown| unknown.to_string())? {
                 Followed::End(ending) => {
@@ -100,15 +101,16 @@ fn list(
     if session.has_d() && ended.is_some() {
         session.apply(Command::End).map_err(|error| error.to_string())?;
         if session.pass_records(&mut collector).is_err() {
-            return Ok(());
+            return Ok(false);
         }
     }
     collector.flush(session.icount());
     let recorded = session.finish_recording();
+    let whole = ended.as_ref().is_some_and(|(_, ending)| *ending != Ending::Interrupted);
     if let Some((at, ending)) = ended {
         let _ = told.send(Input::Ended(*number, at, ending));
     }
-    recorded.map_err(|error| format!("the recording cannot be written: {error}"))
+    recorded.map(|()| whole).map_err(|error| format!("the recording cannot be written: {error}"))
 }
 
 /// The script that types these lines.

@@ -167,37 +167,36 @@ impl Looker {
         let core = session.core();
         if let Some(function) = self.function(session, at) {
             let (function, source) = function.as_ref();
-            let lines = function.lines.iter().zip(source).map(|(line, source)| {
-                let displaced = Some((way(line.way), line.why));
+            let mut code: Vec<Instruction> = Vec::new();
+            let mut reached = 0;
+            for (line, source) in function.lines.iter().zip(source) {
+                if line.address < reached {
+                    continue;
+                }
                 let (bytes, patched) = bytes(core, line.address, line.bytes.len());
-                Instruction {
+                let end = line.address.wrapping_add(line.bytes.len() as u64);
+                reached = end;
+                // Kernels change their code: of these bytes, the image does not know what they are.
+                if !bytes.is_empty() && bytes != line.bytes {
+                    let from = code.len();
+                    reached = in_memory(core, line.address, &mut code, |at, _| at < end);
+                    code.get_mut(from).into_iter().for_each(|first| first.source.clone_from(source));
+                    continue;
+                }
+                code.push(Instruction {
                     address: line.address,
                     bytes,
                     patched,
                     text: line.text.clone(),
-                    displaced,
+                    displaced: Some((way(line.way), line.why)),
                     target: line.target,
                     source: source.clone(),
-                }
-            });
-            return (function.name.clone(), lines.collect());
+                });
+            }
+            return (function.name.clone(), code);
         }
         let mut code = Vec::new();
-        let mut address = at;
-        while let Some(instruction) = core.decode_original(address).filter(|_| code.len() < AHEAD) {
-            let (bytes, patched) = bytes(core, address, instruction.len());
-            let target = Some(instruction.near_branch_target()).filter(|target| *target != 0);
-            code.push(Instruction {
-                address,
-                bytes,
-                patched,
-                text: instruction.to_string(),
-                displaced: None,
-                target,
-                source: None,
-            });
-            address = address.wrapping_add(instruction.len().max(1) as u64);
-        }
+        in_memory(core, at, &mut code, |_, count| count < AHEAD);
         (session.target().symbol(at).unwrap_or_else(|| format!("{at:#x}")), code)
     }
 
@@ -216,6 +215,21 @@ impl Looker {
         let function = self.functions.entry(start).or_insert_with(made).clone()?;
         function.0.lines.iter().any(|line| line.address == at).then_some(function)
     }
+}
+
+/// Appends the instructions from an address on, as they are in memory, while it holds of an address and the number of
+/// instructions; returns the address after them.
+fn in_memory(core: &Core, from: u64, to: &mut Vec<Instruction>, goes_on: impl Fn(u64, usize) -> bool) -> u64 {
+    let mut address = from;
+    while goes_on(address, to.len()) {
+        let Some(instruction) = core.decode_original(address) else { break };
+        let (bytes, patched) = bytes(core, address, instruction.len());
+        let target = Some(instruction.near_branch_target()).filter(|target| *target != 0);
+        let text = instruction.to_string();
+        to.push(Instruction { address, bytes, patched, text, displaced: None, target, source: None });
+        address = address.wrapping_add(instruction.len().max(1) as u64);
+    }
+    address
 }
 
 fn way(way: Way) -> &'static str {

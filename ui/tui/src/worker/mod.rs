@@ -49,6 +49,15 @@ pub trait Again: Send + Sync {
     /// A sentence that says why not.
     fn session(&self) -> Result<Session, String>;
 
+    /// What was listed last is whole. If it was a session of [`Again::session`] that is recorded, its recording takes the
+    /// place of the one before.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    fn listed(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// As [`Opening::timeline`], with more commands at the beginning.
     ///
     /// # Errors
@@ -75,6 +84,8 @@ pub trait Again: Send + Sync {
 pub struct Opening {
     /// Its name.
     pub title: String,
+    /// The hash of its image, by which a session file knows it.
+    pub image: String,
     /// Names of addresses.
     pub target: Arc<Target>,
     /// A session at the beginning, with the probes of the command line, which runs to the end. The first inputs of a
