@@ -2,22 +2,27 @@
 
 use crate::clock::Moment;
 use crate::cpu::{BootState, CpuMode, SentByte};
+use crate::devices::fw_cfg::Facts;
+use crate::devices::i8042::codes_of;
 use crate::digest::{Digest, StagedDigest, StateHasher};
 use crate::engine::{EngineError, Model};
-use crate::firmware;
+use crate::firmware::{self, memory_map::memory_map};
 use crate::load::linux_params::{self, Layout};
-use crate::load::{EntryMode, Image, LoadError, LoadPlan, MultibootError, build_multiboot};
+use crate::load::{
+    BootFacts, EntryMode, Image, LinuxEntry, LinuxError, LoadError, LoadPlan, MultibootError, boot_image,
+};
 use crate::phys_mem::PhysMem;
 use crate::platform::{Platform, PlatformConfig};
 use crate::ram::{Ram, RamError};
 use crate::run::{Core, Stop, TrapInterposer};
 use crate::snapshot::{CpuState, MachineIdentity, Snapshot, SnapshotMismatch};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 const PAGE_SIZE: u64 = 4096;
 
 /// The CPU model of a machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CpuModel {
     /// 32-bit: Pentium III class with PAE.
     Ia32,
@@ -61,6 +66,8 @@ pub struct BootFiles<'a> {
     pub modules: &'a [BootModule],
     /// Linux's initial RAM disk; empty for none.
     pub initrd: &'a [u8],
+    /// How a bzImage is entered.
+    pub entry: LinuxEntry,
 }
 
 /// Why a machine cannot be built or an image cannot be loaded.
@@ -79,7 +86,7 @@ pub enum MachineError {
     #[error(transparent)]
     Multiboot(#[from] MultibootError),
     /// Modules for an image that takes none.
-    #[error("{0} has no Multiboot header, so it cannot be given modules")]
+    #[error("{0} has neither a Multiboot header nor a PVH note, so it cannot be given modules")]
     ModulesNeedMultiboot(String),
     /// An initrd for an image that takes none.
     #[error("{0} does not speak the Linux boot protocol, so it cannot be given an initrd")]
@@ -91,6 +98,8 @@ pub struct Machine {
     core: Box<Core>,
     /// Physical address of ACPI's root pointer, 0 for none.
     rsdp: u64,
+    /// Files of fw_cfg.
+    files: Vec<(String, Vec<u8>)>,
 }
 
 /// A machine may go from thread to thread: each part of it that names memory by raw pointer owns that memory, and says so
@@ -128,7 +137,7 @@ impl Machine {
             platform: devices.to_string(),
             loaded: 0,
         });
-        Ok(Machine { core, rsdp })
+        Ok(Machine { core, rsdp, files: devices.files.clone() })
     }
 
     /// A machine that cannot run and is only looked at, such as that of a dump: `size` bytes of memory from physical
@@ -144,7 +153,7 @@ impl Machine {
     ) -> Result<Self, MachineError> {
         let platform = Platform::new(&PlatformConfig::minimal(size));
         let core = Core::new(model.into(), Ram::elsewhere(memory, size)?, platform)?;
-        let mut machine = Machine { core, rsdp: 0 };
+        let mut machine = Machine { core, rsdp: 0, files: Vec::new() };
         machine.set_still(state);
         Ok(machine)
     }
@@ -165,14 +174,13 @@ impl Machine {
         let mem_size = self.core.cpu.ram.size();
         plan.check_fits(mem_size)?;
         check_files(plan, files)?;
-        for segment in &plan.segments {
-            self.core.cpu.write_phys(segment.paddr, plan.segment_bytes(segment));
-        }
-        let mut boot = BootState { mode: CpuMode::Flat32, ip: plan.entry, ax: 0, bx: 0, sp: 0, si: 0 };
-        if plan.is_multiboot() {
-            let list: Vec<(&str, &[u8])> =
-                files.modules.iter().map(|m| (m.string.as_str(), m.bytes.as_slice())).collect();
-            let info = build_multiboot(plan, files.cmdline, &list, mem_size)?;
+        let Entered { ip, mode, end: kernel_end } = self.load_kernel(plan, files.entry)?;
+        let mut boot = BootState { mode: CpuMode::Flat32, ip, ax: 0, bx: 0, sp: 0, si: 0 };
+        let list: Vec<(&str, &[u8])> =
+            files.modules.iter().map(|m| (m.string.as_str(), m.bytes.as_slice())).collect();
+        let rsdp = self.root_pointer();
+        let facts = BootFacts { cmdline: files.cmdline, mem_size, rsdp_at: self.rsdp, rsdp: rsdp.as_deref() };
+        if let Some(info) = boot_image(plan, &facts, &list)? {
             for (paddr, bytes) in &info.writes {
                 self.core.cpu.write_phys(*paddr, bytes);
             }
@@ -181,19 +189,60 @@ impl Machine {
         let mut tables = plan.end().next_multiple_of(PAGE_SIZE);
         if plan.linux.is_some() {
             let rsdp = self.rsdp;
-            let layout = Layout { cmdline: files.cmdline, initrd: files.initrd, mem_size, rsdp };
+            let layout = Layout { cmdline: files.cmdline, initrd: files.initrd, mem_size, rsdp, kernel_end };
             let found = linux_params::build(plan, &layout).map_err(LoadError::from)?;
             for (paddr, bytes) in &found.writes {
                 self.core.cpu.write_phys(*paddr, bytes);
             }
             (boot.si, tables) = (found.params, found.tables);
         }
-        if plan.mode == EntryMode::Long64 {
+        self.core.cpu.platform.fill_fw_cfg(&Facts {
+            mem_size,
+            cmdline: files.cmdline,
+            initrd_len: files.initrd.len() as u32,
+            map: memory_map(mem_size).map(|range| (range.start, range.size(), range.kind)).to_vec(),
+            files: &self.files,
+        });
+        if mode == EntryMode::Long64 {
             boot.mode = CpuMode::Long64 { cr3: self.identity_tables(tables)? };
         }
         self.core.cpu.boot(&boot);
         Arc::make_mut(&mut self.core.identity).loaded = digest_of(plan, files);
         Ok(())
+    }
+
+    /// Writes the kernel, or the code of a bzImage that unpacks it, into memory.
+    fn load_kernel(&mut self, plan: &LoadPlan, entry: LinuxEntry) -> Result<Entered, MachineError> {
+        const ENTRY_64: u64 = 0x200;
+        let (mode, offset, what) = match entry {
+            LinuxEntry::Kernel => {
+                for segment in &plan.segments {
+                    self.core.cpu.write_phys(segment.paddr, plan.segment_bytes(segment));
+                }
+                return Ok(Entered { ip: plan.entry, mode: plan.mode, end: plan.end() });
+            }
+            LinuxEntry::Bits32 => (EntryMode::Flat32, 0, "32-bit"),
+            LinuxEntry::Bits64 => (EntryMode::Long64, ENTRY_64, "64-bit"),
+        };
+        let linux = plan.linux.as_ref();
+        let found = linux.and_then(|linux| Some((linux, linux.unpacker.as_ref()?)));
+        let wide = found.is_some_and(|(linux, _)| linux.header.has_64_bit_entry());
+        let Some((linux, unpacker)) = found.filter(|_| wide || entry == LinuxEntry::Bits32) else {
+            return Err(LoadError::from(LinuxError::NoEntry { name: plan.name.clone(), what }).into());
+        };
+        let (end, mem_size) = (linux.unpacking_end(), self.core.cpu.ram.size());
+        if end > mem_size {
+            return Err(LoadError::DoesNotFit { end, mem_size }.into());
+        }
+        let code = unpacker.file.get(unpacker.code.clone()).unwrap_or_default();
+        self.core.cpu.write_phys(linux.start(), code);
+        Ok(Entered { ip: linux.start() + offset, mode, end })
+    }
+
+    /// ACPI's root pointer as it is in memory.
+    fn root_pointer(&self) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; firmware::RSDP_BYTES];
+        (self.rsdp != 0 && self.core.cpu.ram.read(self.rsdp, &mut bytes)).then_some(bytes)
     }
 
     /// The machine's identity: a snapshot can be restored by every machine with an equal identity.
@@ -301,10 +350,26 @@ impl Machine {
         self.core.cpu.platform.virtio_console_input(bytes, now)
     }
 
+    /// Types on the keyboard; nothing, and the first character that no key types, if there is one.
+    ///
+    /// # Errors
+    /// The character.
+    pub fn keyboard_input(&mut self, text: &[u8]) -> Result<(), u8> {
+        let mut codes = Vec::new();
+        for character in text {
+            codes.extend(codes_of(*character).ok_or(*character)?);
+        }
+        let now = self.core.cpu.hot.clock.now();
+        self.core.cpu.platform.keyboard_input(&codes, now);
+        Ok(())
+    }
+
     /// The VGA text screen, 80 by 25.
     pub fn screen(&self) -> String {
-        use crate::devices::vga::{TEXT_BASE, TEXT_BYTES, text_screen};
-        let start = TEXT_BASE as usize;
+        use crate::devices::vga::{TEXT_BASE, TEXT_BYTES, TEXT_MEMORY, text_screen};
+        // Systems scroll by moving the start in the 32 KiB of text memory.
+        let scrolled = 2 * usize::from(self.core.cpu.platform.vga().start_address());
+        let start = TEXT_BASE as usize + scrolled.min(TEXT_MEMORY - TEXT_BYTES);
         let bytes = self.core.cpu.ram.bytes();
         text_screen(bytes.get(start..start + TEXT_BYTES).unwrap_or(&[]))
     }
@@ -364,8 +429,15 @@ impl Machine {
     }
 }
 
+/// Where a kernel is entered, and where the memory that it takes ends.
+struct Entered {
+    ip: u64,
+    mode: EntryMode,
+    end: u64,
+}
+
 fn check_files(plan: &LoadPlan, files: &BootFiles<'_>) -> Result<(), MachineError> {
-    if !files.modules.is_empty() && !plan.is_multiboot() {
+    if !files.modules.is_empty() && !plan.takes_modules() {
         return Err(MachineError::ModulesNeedMultiboot(plan.name.clone()));
     }
     if !files.initrd.is_empty() && plan.linux.is_none() {
@@ -381,7 +453,7 @@ fn digest_of(plan: &LoadPlan, files: &BootFiles<'_>) -> u128 {
         std::hash::Hasher::write_u64(&mut h, bytes.len() as u64);
         std::hash::Hasher::write(&mut h, bytes);
     };
-    if plan.is_multiboot() {
+    if plan.takes_modules() {
         part(plan.name.as_bytes());
     }
     part(&plan.entry.to_le_bytes());
@@ -395,6 +467,9 @@ fn digest_of(plan: &LoadPlan, files: &BootFiles<'_>) -> u128 {
         part(&module.bytes);
     }
     part(files.initrd);
+    if files.entry != LinuxEntry::Kernel {
+        part(format!("{:?}", files.entry).as_bytes());
+    }
     h.finish128().0
 }
 

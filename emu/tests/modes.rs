@@ -4,7 +4,7 @@
 
 use crate::common::*;
 use iced_x86::code_asm::*;
-use trapline_emu::{Seg, Stop};
+use trapline_emu::{CpuModel, Seg, Stop};
 
 fn unsupported(mut g: Guest) -> String {
     match g.run() {
@@ -175,4 +175,42 @@ fn sysret_to_compatibility_mode_and_an_interrupt_back() {
     let c = g.caught();
     assert_eq!((c.vector, c.ip, c.cs, c.stack), (0x40, USER + 5, 0x1b, Some((STACK3, 0x23))));
     assert_eq!(g.gpr(0), 1);
+}
+
+/// Long mode cannot begin in a code segment with the L bit, which outside it has no effect (SDM volume 3, 10.8.5.1).
+#[test]
+fn long_mode_does_not_begin_in_a_64_bit_segment() {
+    const LONG_AND_BIG: u64 = 0x00ef_9b00_0000_ffff;
+    const SELECTOR: u16 = 0x78;
+    let next = CODE as u32 + 7;
+    let mut jump = vec![0xea];
+    jump.extend(next.to_le_bytes());
+    jump.extend(SELECTOR.to_le_bytes());
+    for (selector, begins) in [(SELECTOR, false), (CS0, true)] {
+        let mut jump = jump.clone();
+        jump[5..7].copy_from_slice(&selector.to_le_bytes());
+        let s = Setup { model: CpuModel::X86_64, ..Setup::flat32() };
+        let s = s.at(GDT + u64::from(SELECTOR), &LONG_AND_BIG.to_le_bytes()).code(&jump);
+        let mut g = s
+            .asm_at(next.into(), |a| {
+                a.mov(eax, cr4).unwrap();
+                a.or(eax, 0x20).unwrap();
+                a.mov(cr4, eax).unwrap();
+                wrmsr(a, 0xc000_0080, 0x100);
+                a.mov(eax, cr0).unwrap();
+                a.or(eax, 0x8000_0000u32 as i32).unwrap();
+                a.mov(cr0, eax).unwrap();
+                a.nop().unwrap();
+            })
+            .boot();
+        if begins {
+            // One instruction more: the tables are those of no paging, so nothing after it can be fetched.
+            g.run_to(11);
+            assert_eq!(g.core().env().efer() & 0x500, 0x500);
+        } else {
+            let c = g.caught();
+            assert_eq!((c.vector, c.error), (13, Some(0)));
+            assert_eq!(g.core().env().efer() & 0x500, 0x100);
+        }
+    }
 }

@@ -12,7 +12,7 @@ use trapline_emu::load::Image;
 use trapline_emu::symbols::Symbols;
 use trapline_emu::{Machine, Stop, TrapInterposer};
 use trapline_interposer::{Interposer, InterposerConfig, Place};
-use trapline_session::GuestBuilder;
+use trapline_session::{GuestBuilder, PlatformKind};
 use trapline_trace::{ChannelConfig, HeaderItems};
 
 /// The repository.
@@ -62,6 +62,8 @@ impl Mach {
     pub fn load() -> Result<Self, Box<dyn std::error::Error>> {
         turns::take()?;
         let guest = GuestBuilder::image_bytes("gnumach", fetched("gnumach")?);
+        // The hardware of the oracles, qemu's `isapc`.
+        let guest = guest.platform(PlatformKind::Minimal);
         let guest = guest.memory(256 << 20).cmdline("console=com0").open()?;
         let (image, symbols) = (guest.target().image().clone(), guest.target().symbols().clone());
         let mut machine = guest.machine()?;

@@ -117,7 +117,7 @@ fn guest_linux_payload_that_is_elsewhere() {
     let said = bad_image(&with(&image, 0x202, b"hdrs"));
     assert_eq!(
         said,
-        "this is a PE executable, which cannot be loaded; an ELF or Multiboot 1 kernel or a bzImage can"
+        "this is a PE executable, which cannot be loaded; an ELF or Multiboot kernel or a bzImage can"
     );
     let said = bad_image(&with(&image, 0x248, &[0xff; 4]));
     assert!(said.starts_with("the bzImage is truncated: its payload ends at 0x1"), "{said}");
@@ -144,7 +144,7 @@ fn guest_linux_of_another_architecture() {
     let mut image = vec![0; 4096];
     image[..2].copy_from_slice(b"MZ");
     image[0x38..0x3c].copy_from_slice(b"ARM\x64");
-    let can = "which cannot be loaded; an ELF or Multiboot 1 kernel or a bzImage can";
+    let can = "which cannot be loaded; an ELF or Multiboot kernel or a bzImage can";
     assert_eq!(bad_image(&image), format!("this is an ARM64 Linux kernel, {can}"));
 }
 

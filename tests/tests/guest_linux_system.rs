@@ -358,27 +358,44 @@ fn guest_linux_files_of_a_process_have_paths() {
 
 #[test]
 fn guest_linux_io_shows_device_block_and_size() {
+    io_is_shown(&["virtio_ring", "virtio", "virtio_mmio", "virtio_blk"], &[]);
+}
+
+#[test]
+fn guest_linux_io_of_a_disk_on_the_pci_bus_is_the_same() {
+    let modules = [
+        "virtio_ring",
+        "virtio",
+        "virtio_pci_legacy_dev",
+        "virtio_pci_modern_dev",
+        "virtio_pci",
+        "virtio_blk",
+    ];
+    io_is_shown(&modules, &["--virtio", "pci"]);
+}
+
+/// Runs a guest that loads these modules and moves some blocks, on a machine with these options.
+fn io_is_shown(modules: &[&str], options: &[&str]) {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("disk.img"), vec![7u8; 1 << 20]).unwrap();
-    let script = "export PATH=/bin\nmount -t devtmpfs devtmpfs /dev\n\
-                  insmod /virtio_ring.ko\ninsmod /virtio.ko\ninsmod /virtio_mmio.ko\ninsmod /virtio_blk.ko\n\
-                  echo io: begin\n\
+    let loading: String = modules.iter().map(|module| format!("insmod /{module}.ko\n")).collect();
+    let script = "export PATH=/bin\nmount -t devtmpfs devtmpfs /dev\n".to_owned()
+        + &loading
+        + "echo io: begin\n\
                   dd if=/dev/vda iflag=direct of=/dev/null bs=4096 skip=3 count=2 2>/dev/null\n\
                   dd if=/dev/zero of=/dev/vda oflag=direct bs=1024 seek=9 count=1 conv=notrunc 2>/dev/null\n\
                   echo io: end\npoweroff -f\n";
-    let modules = ["virtio_ring", "virtio", "virtio_mmio", "virtio_blk"];
-    let initrd = cloud().image(folder.path(), &modules, &[], script).unwrap().display().to_string();
+    let initrd = cloud().image(folder.path(), modules, &[], &script).unwrap().display().to_string();
     let kernel = root().join(".guests/linux-cloud-amd64").display().to_string();
     let program = "io:::start /execname == \"dd\"/ { printf(\"%s %d:%d %d+%d %s\", args[1]->dev_statname, \
                        args[1]->dev_major, args[1]->dev_minor, args[0]->b_blkno, args[0]->b_bcount, \
                        args[0]->b_flags & B_WRITE ? \"W\" : \"R\"); started[arg0] = 1; @n[\"start\"] = count(); } \
                    io:::done /started[arg0]/ { started[arg0] = 0; @n[\"done\"] = count(); } \
                    io:::done /args[0]->b_error/ { @n[\"error\"] = count(); }";
-    let args =
-        ["run", &kernel, "--initrd", &initrd, "--until", "io: end", "--platform", "pc", "--disk", "disk.img"];
+    let args = ["run", &kernel, "--initrd", &initrd, "--until", "io: end", "--disk", "disk.img"];
     let ran = trapline(
         folder.path(),
-        &[&args[..], &["--console", "none", "-q", "-f", "json", "-n", program]].concat(),
+        &[&args[..], options, &["--console", "none", "-q", "-f", "json", "-n", program]].concat(),
     );
     assert_eq!(ran.code, 0, "{}", ran.err);
     let all = objects(&ran);

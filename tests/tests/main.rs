@@ -8,6 +8,7 @@ mod bad_probes;
 mod cli;
 #[path = "../../emu/tests/common/mod.rs"]
 mod common;
+mod cpu_rows;
 mod d;
 mod d_actions;
 mod d_runs;
@@ -55,6 +56,7 @@ mod handling;
 mod harness;
 mod hit_life;
 mod hit_programs;
+mod hobby_kernels;
 mod host_cpu;
 mod hostile;
 mod interactive;

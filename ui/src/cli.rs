@@ -115,7 +115,7 @@ Examples:
   What it holds      trapline replay boot.tlr --info";
 
 const TUI_IMAGE: &str = "\
-A recording, whose name ends in .tlr; or what `run` takes: Linux bzImage or vmlinux, Multiboot 1 or ELF kernel, also gzipped; \
+A recording, whose name ends in .tlr; or what `run` takes: Linux bzImage or vmlinux, Multiboot or ELF kernel, also gzipped; \
 embedded:ia32 or embedded:x86_64";
 
 const TUI_EXAMPLES: &str = "\
@@ -262,7 +262,7 @@ pub struct ManArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Guest")]
 pub struct GuestArgs {
-    /// Linux bzImage or vmlinux, Multiboot 1 or ELF kernel, also gzipped; embedded:ia32 or embedded:x86_64
+    /// Linux bzImage or vmlinux, Multiboot or ELF kernel, also gzipped; embedded:ia32 or embedded:x86_64
     #[arg(help_heading = "Arguments")]
     pub image: String,
     // The brackets are part of the help, not a link.

@@ -75,6 +75,8 @@ impl From<&Ending> for Exit {
             | Ending::KernelCrashed(_)
             | Ending::TripleFault(_)
             | Ending::CannotGoOn(_) => Self::Crashed,
+            // The exit code that QEMU has at such a write.
+            Ending::DebugExit(value) => Self::Status((value << 1 | 1) as u8),
             Ending::Limit => Self::Limit,
             Ending::Interrupted => Self::Interrupted,
             Ending::Unrecorded => Self::BadFile,
@@ -307,6 +309,8 @@ fn exit_of(error: &GuestError) -> Exit {
     match error {
         GuestError::UnknownEmbedded { .. }
         | GuestError::NeedsPc(_)
+        | GuestError::NeedsLongMode(_)
+        | GuestError::FwCfgName(_)
         | GuestError::GuestPath(_)
         | GuestError::Abi { .. }
         | GuestError::FollowsNumber(_) => Exit::Usage,

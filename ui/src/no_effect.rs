@@ -407,9 +407,14 @@ pub fn of_machine(image: &Path, machine: &MachineArgs) -> Result<(), Failure> {
 /// # Errors
 /// The first option without effect.
 pub fn of_dti(source: &DtiSource, is_dump: bool) -> Result<(), Failure> {
+    // Here the machine's option has another name.
+    let model = first(&[(source.machine.devices.cpu.is_some(), "--cpu-model")]);
+    if let Some(option) = model.filter(|_| !is_dump && is_recording(&source.image)) {
+        return Err(refused(option, "on a recording, which has its own guest"));
+    }
     if is_dump {
         let restore = first(&[(source.restore.is_some(), "--restore")]);
-        let option = source.machine.of_run().or(restore);
+        let option = model.or_else(|| source.machine.of_run()).or(restore);
         return option.map_or(Ok(()), |option| Err(refused(option, "on a dump, which does not run")));
     }
     if is_recording(&source.image) && source.restore.is_some() {

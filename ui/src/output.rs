@@ -116,9 +116,22 @@ pub enum Console<'a> {
     Outlet(Outlet<'a>),
     /// Together with the second port to wires, where records can be inserted between the bytes that the guest sends.
     Wires(Wires<'a>),
+    /// The text screen, to an outlet at the end of the run. What the ports send goes nowhere.
+    Screen(Outlet<'a>),
 }
 
 impl<'a> Console<'a> {
+    /// Writes the text screen at the end of a run, if it is what is shown: its lines down to the last that has text.
+    ///
+    /// # Errors
+    /// The destination cannot be written.
+    pub fn show_screen(&mut self, screen: &str) -> Result<(), Failure> {
+        match self {
+            Self::Screen(outlet) => outlet.write(format!("{}\n", screen.trim_end()).as_bytes()),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes output of the guest. Wires get the bytes directly from the ports.
     ///
     /// # Errors
@@ -126,7 +139,7 @@ impl<'a> Console<'a> {
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         match self {
             Self::Outlet(outlet) => outlet.write(bytes),
-            Self::Wires(_) => Ok(()),
+            Self::Wires(_) | Self::Screen(_) => Ok(()),
         }
     }
 
@@ -134,7 +147,7 @@ impl<'a> Console<'a> {
     pub fn wires(&self) -> Option<Wires<'a>> {
         match self {
             Self::Wires(wires) => Some(wires.clone()),
-            Self::Outlet(_) => None,
+            Self::Outlet(_) | Self::Screen(_) => None,
         }
     }
 }
@@ -424,7 +437,15 @@ pub fn choose<'a>(
         _ => args.output.clone(),
     };
     let wired = matches!(to, "com1" | "com2") || args.com2.is_some();
-    let console = if wired { Console::Wires(Wires::new(com1, com2)) } else { Console::Outlet(com1) };
+    let console = match (wired, wanted) {
+        (true, VGA) => {
+            let text = "--console vga shows the text screen, which takes no records and goes with no --com2";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+        (true, _) => Console::Wires(Wires::new(com1, com2)),
+        (false, VGA) => Console::Screen(com1),
+        (false, _) => Console::Outlet(com1),
+    };
     let mut known = Destinations::default();
     let path = args.output.clone().unwrap_or_default();
     known.register("file", move || Box::new(FileDestination::new(&path)));
@@ -458,11 +479,14 @@ pub fn to_stdout<'a>(out: &'a mut dyn Write, live: bool) -> Box<dyn Destination 
     }
 }
 
+/// The word of `--console` for the text screen.
+const VGA: &str = "vga";
+
 /// The destination of a port. Standard output, if wanted but taken, becomes standard error.
 fn console<'a>(wanted: &str, out: &mut Option<&'a mut dyn Write>) -> Result<Outlet<'a>, Failure> {
     Ok(match wanted {
         "none" => Outlet::None,
-        "stdio" => match out.take() {
+        "stdio" | VGA => match out.take() {
             Some(out) => Outlet::Writer(Box::new(out), None),
             None => Outlet::Stderr,
         },

@@ -83,6 +83,6 @@ pub fn of_output(output: &OutputArgs) -> impl Iterator<Item = Written<'_>> {
     let records = output.output.as_deref().map(|path| ("the records", path));
     let ports = [("the console's text", &output.console), ("the text of COM2", &output.com2)];
     let files = ports.into_iter().filter_map(|(what, place)| Some((what, place.as_deref()?)));
-    let files = files.filter(|(_, place)| !matches!(*place, "none" | "stdio"));
+    let files = files.filter(|(_, place)| !matches!(*place, "none" | "stdio" | "vga"));
     records.into_iter().chain(files.map(|(what, place)| (what, Path::new(place))))
 }

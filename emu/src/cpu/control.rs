@@ -8,6 +8,7 @@
 use super::Cpu;
 use super::fault::Fault;
 use super::outcome::{Done, Then};
+use crate::engine::Seg;
 use crate::mmu::Paging;
 use crate::ram::PAGE;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
@@ -135,17 +136,31 @@ impl Cpu {
                 let pg = value & CR0_PG != 0;
                 let long = pg && self.env.efer() & 0x100 != 0 && self.env.cr(4) & CR4_PAE == 0;
                 let leaving = !pg && self.env.code64();
+                // Where LME is set, this begins IA-32e mode (SDM volume 3, 10.8.5.1).
+                let begins = pg && self.env.efer() & 0x100 != 0 && self.env.cr(0) & CR0_PG == 0;
+                let unfit = begins && (self.in_long_segment() || self.has_narrow_tss());
                 let nw_without_cd = value & (1 << 29) != 0 && value & (1 << 30) == 0;
-                high || (pg && value & CR0_PE == 0) || long || leaving || nw_without_cd
+                high || (pg && value & CR0_PE == 0) || long || unfit || leaving || nw_without_cd
             }
             Register::CR4 => {
-                // VME PVI TSD DE PSE PAE MCE PGE PCE OSFXSR OSXMMEXCPT: both models have the same.
-                const KNOWN: u64 = 0x7ff;
+                // TSD DE PSE PAE MCE PGE PCE OSFXSR OSXMMEXCPT: both models have the same.
+                const KNOWN: u64 = 0x7fc;
                 value & !KNOWN != 0 || (value & CR4_PAE == 0 && self.env.long_mode())
             }
             Register::CR3 => self.env.long_mode() && value >> self.phys_bits != 0,
             _ => false,
         };
         if bad { Err(Fault::gp(0)) } else { Ok(()) }
+    }
+
+    /// Whether CS has the L bit, which outside IA-32e mode has no effect yet.
+    fn in_long_segment(&self) -> bool {
+        const LONG: u32 = 1 << 21;
+        self.env.seg(Seg::Cs).flags & LONG != 0
+    }
+
+    /// Whether the task register holds a 16-bit TSS.
+    fn has_narrow_tss(&self) -> bool {
+        self.env.tr().flags >> 8 & 0x1d == 1
     }
 }

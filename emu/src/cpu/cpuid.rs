@@ -8,8 +8,8 @@
 use crate::devices::lapic::TIMER_HZ;
 use crate::engine::Model;
 
-/// FPU VME DE PSE TSC MSR PAE CX8 SEP PGE CMOV PAT PSE36 MMX FXSR SSE.
-const IA32_EDX: u32 = 0x0383_a97f & !(1 << 12);
+/// FPU DE PSE TSC MSR PAE CX8 SEP PGE CMOV PAT PSE36 MMX FXSR SSE. Virtual-8086 mode ends the run, so it has no extensions.
+const IA32_EDX: u32 = 0x0383_a97d;
 /// The same with CLFLUSH and SSE2.
 const X64_EDX: u32 = IA32_EDX | 1 << 19 | 1 << 26;
 /// SSE3 SSSE3 CX16 SSE4.1 SSE4.2 POPCNT.

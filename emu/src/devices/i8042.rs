@@ -1,14 +1,16 @@
 //! The i8042 keyboard controller with a PS/2 keyboard and mouse attached (IBM PS/2 Technical Reference; QEMU's default
 //! devices where that leaves room).
 //!
-//! Every command is answered at once. No key is ever pressed: the devices answer commands, and the host may hand in
-//! scan codes. Scan-code set 1 is assumed on the wire, so the translation bit is kept but changes only the ID bytes.
+//! Every command is answered at once. Keys are pressed only where the host hands in scan codes. Scan-code set 1 is assumed on the wire, so the translation bit is kept but changes only the ID bytes.
 //! As in QEMU, the status bits "system flag" and "last write was a command" stay set.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
+mod keys;
 mod ps2;
+
+pub use keys::codes_of;
 
 use ps2::{Keyboard, Mouse};
 
@@ -137,6 +139,12 @@ impl I8042 {
         }
         self.refill();
         effect
+    }
+
+    /// Whether a key that is pressed now is read next: the guest has taken everything before it, and listens.
+    pub fn takes_keys(&self) -> bool {
+        let on = self.ram[0] & CONFIG_KBD_OFF == 0;
+        on && self.status & STATUS_OBF == 0 && self.keyboard.scanning()
     }
 
     /// Hands in scan codes as if keys were pressed (set 1 as the guest is to read them).

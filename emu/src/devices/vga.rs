@@ -14,6 +14,8 @@ const RETRACE_LINES: std::ops::Range<u64> = 412..414;
 
 /// Bytes of 80 columns by 25 rows of text with attributes.
 pub const TEXT_BYTES: usize = 80 * 25 * 2;
+/// Bytes of text memory.
+pub const TEXT_MEMORY: usize = 32 << 10;
 /// Physical address of colour text memory.
 pub const TEXT_BASE: u64 = 0xb8000;
 

@@ -1,13 +1,19 @@
-//! ACPI tables (ACPI specification 6.5, chapter 5.2): RSDP, RSDT and XSDT, FADT, FACS, MADT, and a DSDT with `\_S5` and
-//! the virtio devices.
+//! ACPI tables (ACPI specification 6.5, chapter 5.2): RSDP, RSDT and XSDT, FADT, FACS, MADT, HPET, and a DSDT with `\_S5`, the
+//! PCI root bridge and the virtio devices.
 
-use super::aml::{device, integer, interrupt, memory32, name, package, resources, scope, string};
+use super::aml::{
+    PCI_ROOT, bridge_memory, bridge_ports, bus_zero, device, integer, interrupt, memory32, name, package,
+    ports, resources, scope, string,
+};
 use super::seal;
 use crate::devices::acpi_pm::SLP_TYP_S5;
+use crate::devices::hpet::{HPET_BASE, HPET_ID};
 use crate::devices::ioapic::IOAPIC_BASE;
 use crate::devices::lapic::APIC_BASE;
 use crate::devices::virtio::WINDOW_BYTES;
-use crate::platform::{ACPI_PM_PORT, PlatformConfig, RESET_PORT, SCI_IRQ, virtio_windows};
+use crate::platform::{
+    ACPI_PM_PORT, PCI_MEMORY, PlatformConfig, RESET_PORT, SCI_IRQ, VirtioWindow, virtio_windows,
+};
 
 /// Offset of a table's checksum.
 const CHECKSUM: usize = 9;
@@ -35,8 +41,9 @@ pub(super) fn tables(base: u64, config: &PlatformConfig) -> Vec<u8> {
     let dsdt = place.add(&dsdt(config));
     let fadt = place.add(&fadt(facs, dsdt));
     let madt = place.add(&madt());
-    let narrow: Vec<u8> = [fadt, madt].iter().flat_map(|at| at.to_le_bytes()).collect();
-    let wide: Vec<u8> = [fadt, madt].iter().flat_map(|at| u64::from(*at).to_le_bytes()).collect();
+    let hpet = place.add(&hpet());
+    let narrow: Vec<u8> = [fadt, madt, hpet].iter().flat_map(|at| at.to_le_bytes()).collect();
+    let wide: Vec<u8> = [fadt, madt, hpet].iter().flat_map(|at| u64::from(*at).to_le_bytes()).collect();
     let rsdt = place.add(&table(b"RSDT", 1, &narrow));
     let xsdt = place.add(&table(b"XSDT", 1, &wide));
     let root = rsdp(rsdt, xsdt);
@@ -172,12 +179,28 @@ fn madt() -> Vec<u8> {
     table(b"APIC", 3, &b)
 }
 
-/// Soft off, and a device for each virtio window, by which Linux's `virtio_mmio` finds it.
+/// HPET description table (IA-PC HPET specification 1.0a, 3.2.4): its identification, its address, number 0.
+fn hpet() -> Vec<u8> {
+    /// The shortest period that does not lose interrupts, in ticks: one microsecond.
+    const LEAST: u16 = 100;
+    let mut b = HPET_ID.to_le_bytes().to_vec();
+    // In memory.
+    b.extend([0, 64, 0, 0]);
+    b.extend(HPET_BASE.to_le_bytes());
+    b.push(0);
+    b.extend(LEAST.to_le_bytes());
+    b.push(0);
+    table(b"HPET", 1, &b)
+}
+
+/// Soft off, the PCI root bridge, and a device for each virtio window that is not on the PCI bus, by which Linux's `virtio_mmio`
+/// finds it.
 fn dsdt(config: &PlatformConfig) -> Vec<u8> {
     let off = integer(SLP_TYP_S5.into());
     let s5 = name("\\_S5", &package(&[off.clone(), off, integer(0), integer(0)]));
-    let mut devices = Vec::new();
-    for (n, window) in (0u8..).zip(virtio_windows(config)) {
+    let windows = virtio_windows(config);
+    let mut devices = vec![pci_root(&windows)];
+    for (n, window) in (0u8..).zip(windows.iter().filter(|window| window.slot.is_none())) {
         let body = [
             name("_HID", &string("LNRO0005")),
             name("_UID", &integer(n.into())),
@@ -186,4 +209,33 @@ fn dsdt(config: &PlatformConfig) -> Vec<u8> {
         devices.push(device(&format!("VR{n:02}"), &body));
     }
     table(b"DSDT", 2, &[s5, scope("\\_SB", &devices)].concat())
+}
+
+/// The PCI root bridge, with the interrupt of each device that is plugged in.
+fn pci_root(windows: &[VirtioWindow]) -> Vec<u8> {
+    let (first, last) = PCI_MEMORY;
+    let passes = [
+        bus_zero(),
+        ports(0xcf8, 8),
+        bridge_ports(0, 0xcf7),
+        bridge_ports(0xd00, 0xffff),
+        bridge_memory(first, last),
+    ];
+    let routes: Vec<Vec<u8>> = windows
+        .iter()
+        .filter_map(|window| Some((window.slot?, window.irq)))
+        .map(|(slot, irq)| {
+            let address = u32::from(slot) << 16 | 0xffff;
+            package(&[integer(address), integer(0), integer(0), integer(irq.into())])
+        })
+        .collect();
+    device(
+        "PCI0",
+        &[
+            name("_HID", &integer(PCI_ROOT)),
+            name("_BBN", &integer(0)),
+            name("_CRS", &resources(&passes)),
+            name("_PRT", &package(&routes)),
+        ],
+    )
 }

@@ -80,3 +80,40 @@ pub(super) fn memory32(base: u32, length: u32) -> Vec<u8> {
 pub(super) fn interrupt(gsi: u8) -> Vec<u8> {
     vec![0x89, 6, 0, 1, 1, gsi, 0, 0, 0]
 }
+
+/// The compressed identifier `PNP0A03`: a PCI root bridge.
+pub(super) const PCI_ROOT: u32 = 0x030a_d041;
+
+/// `WordBusNumber` or `WordIO` that the bridge hands on: from `first` to `last`, both fixed.
+fn word_space(kind: u8, flags: u8, first: u16, last: u16) -> Vec<u8> {
+    let mut bytes = vec![0x88, 13, 0, kind, 0x0c, flags];
+    for word in [0, first, last, 0, last - first + 1] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes
+}
+
+/// `WordBusNumber`: bus 0 alone.
+pub(super) fn bus_zero() -> Vec<u8> {
+    word_space(2, 0, 0, 0)
+}
+
+/// `WordIO` of a bridge.
+pub(super) fn bridge_ports(first: u16, last: u16) -> Vec<u8> {
+    word_space(1, 3, first, last)
+}
+
+/// `DWordMemory` of a bridge, not cacheable.
+pub(super) fn bridge_memory(first: u32, last: u32) -> Vec<u8> {
+    let mut bytes = vec![0x87, 23, 0, 0, 0x0c, 1];
+    for word in [0, first, last, 0, last - first + 1] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes
+}
+
+/// `IO (Decode16, first, first, 1, count)`.
+pub(super) fn ports(first: u16, count: u8) -> Vec<u8> {
+    let [low, high] = first.to_le_bytes();
+    vec![0x47, 1, low, high, low, high, 1, count]
+}

@@ -7,6 +7,7 @@
 mod acpi;
 mod aml;
 mod bda;
+pub mod memory_map;
 mod mp;
 
 use crate::platform::{PlatformConfig, PlatformKind};
@@ -18,17 +19,23 @@ pub const RESERVED: Range<u64> = 0xf_0000..0x10_0000;
 /// Where conventional memory ends and the extended BIOS data area begins.
 pub const CONVENTIONAL_END: u64 = 0x9_fc00;
 
+/// The name that boot protocols tell a kernel.
+pub(crate) const LOADER_NAME: &str = "trapline";
+
 /// MP floating pointer and configuration table.
 const MP_BASE: u64 = 0xf_0000;
 /// ACPI's root pointer; the tables follow it.
 const ACPI_BASE: u64 = 0xf_1000;
+
+/// Bytes of ACPI's root pointer.
+pub(crate) const RSDP_BYTES: usize = 36;
 
 /// What firmware leaves in the RAM of a platform, as physical addresses and bytes. The minimal platform has the BIOS data
 /// areas only.
 pub fn tables(config: &PlatformConfig) -> Vec<(u64, Vec<u8>)> {
     let mut tables = bda::areas().to_vec();
     if config.kind == PlatformKind::Pc {
-        tables.push((MP_BASE, mp::table(MP_BASE)));
+        tables.push((MP_BASE, mp::table(MP_BASE, config)));
         tables.push((ACPI_BASE, acpi::tables(ACPI_BASE, config)));
     }
     tables

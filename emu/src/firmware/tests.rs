@@ -54,6 +54,21 @@ fn acpi_tables() -> BTreeMap<String, Vec<u8>> {
     found
 }
 
+/// The same devices on the PCI bus.
+fn on_pci() -> PlatformConfig {
+    PlatformConfig { virtio: crate::platform::VirtioBus::Pci, entropy: true, ..config() }
+}
+
+#[test]
+fn devices_on_the_pci_bus_are_not_described_by_address() {
+    let all: Vec<u8> = tables(&on_pci()).into_iter().flat_map(|(_, bytes)| bytes).collect();
+    let has = |needle: &[u8]| memchr::memmem::find(&all, needle).is_some();
+    assert!(has(b"PCI0") && !has(b"LNRO0005"));
+    // From bus 0, device 2, pin A to pin 10 of I/O APIC 1; and the same in the root bridge's list.
+    assert!(has(&[3, 0, 0, 0, 0, 2 << 2, 1, 10]));
+    assert!(has(&[0x12, 11, 4, 0x0c, 0xff, 0xff, 2, 0, 0, 0, 0x0a, 10]));
+}
+
 #[test]
 fn the_bios_data_area_leads_to_the_extended_one_on_every_platform() {
     for config in [config(), PlatformConfig::minimal(1 << 20)] {
@@ -74,7 +89,7 @@ fn all_tables_are_where_they_should_be_and_sum_up() {
         assert_eq!(at % 16, 0);
     }
     let found = acpi_tables();
-    assert_eq!(found.keys().collect::<Vec<_>>(), ["APIC", "DSDT", "FACP", "FACS", "RSDT", "XSDT"]);
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["APIC", "DSDT", "FACP", "FACS", "HPET", "RSDT", "XSDT"]);
     assert_eq!(found["FACP"].len(), 268, "revision 5");
     assert!(tables(&PlatformConfig::minimal(64 << 20)).iter().all(|(at, _)| *at < 0xe_0000));
 }
@@ -91,7 +106,7 @@ fn the_mp_table_adds_up() {
     let (mut rest, mut seen, mut timer) = (&table[44..], 0, None);
     while let Some(kind) = rest.first() {
         let entry = &rest[..if *kind == 0 { 20 } else { 8 }];
-        if entry[..2] == [3, 0] && entry[5] == 0 {
+        if entry[..2] == [3, 0] && entry[4] == 1 && entry[5] == 0 {
             timer = Some(entry[7]);
         }
         rest = &rest[entry.len()..];

@@ -145,6 +145,18 @@ impl Section {
     }
 }
 
+/// The section header table as it is in the file.
+pub(crate) struct SectionTable<'a> {
+    /// Entries.
+    pub count: u32,
+    /// Bytes of an entry.
+    pub entry_size: u32,
+    /// The entry of the section names.
+    pub names: u32,
+    /// The entries.
+    pub bytes: &'a [u8],
+}
+
 /// A parsed ELF file over its bytes.
 #[derive(Clone, Debug)]
 pub struct ElfView<'a> {
@@ -214,6 +226,15 @@ impl<'a> ElfView<'a> {
     /// The section headers in file order, the null section included.
     pub fn sections(&self) -> &[Section] {
         &self.sections
+    }
+
+    /// The section header table, if there is one.
+    pub(crate) fn section_table(&self) -> Option<SectionTable<'a>> {
+        let header = Elf::parse_header(self.bytes).ok().filter(|header| header.e_shoff != 0)?;
+        let (count, entry_size) = (self.sections.len() as u32, u32::from(header.e_shentsize));
+        let size = u64::from(count) * u64::from(entry_size);
+        let bytes = slice(self.bytes, "section header table", header.e_shoff, Some(size)).ok()?;
+        Some(SectionTable { count, entry_size, names: header.e_shstrndx.into(), bytes })
     }
 
     /// True for ET_DYN: position-independent.

@@ -3,7 +3,7 @@
 
 use super::linux::{HEADER_AT, LinuxError};
 use super::plan::LoadPlan;
-use crate::firmware::CONVENTIONAL_END;
+use crate::firmware::memory_map::memory_map;
 
 /// Where the boot parameters lie: below the extended BIOS data, above what a BIOS uses.
 const PARAMS_AT: u64 = 0x1_0000;
@@ -15,8 +15,6 @@ const LOW_END: u64 = 0x1_f000;
 
 const E820_COUNT_AT: usize = 0x1e8;
 const E820_AT: usize = 0x2d0;
-const USABLE: u32 = 1;
-const RESERVED: u32 = 2;
 const HIGH_MEMORY: u64 = 0x10_0000;
 
 /// The seed of the kernel's random numbers. A kernel without a seed waits a second to count ticks. This seed is fixed
@@ -33,6 +31,8 @@ pub(crate) struct Layout<'a> {
     pub mem_size: u64,
     /// Physical address of ACPI's RSDP, 0 for none.
     pub rsdp: u64,
+    /// First address after the memory that the kernel takes, or in which it is unpacked.
+    pub kernel_end: u64,
 }
 
 /// What to write into memory, and where the registers point.
@@ -63,7 +63,7 @@ pub(crate) fn build<'a>(plan: &LoadPlan, layout: &Layout<'a>) -> Result<BootPara
     }
     let mut cmdline = layout.cmdline.as_bytes().to_vec();
     cmdline.push(0);
-    let initrd = place_initrd(plan, header.initrd_addr_max(), layout)?;
+    let initrd = place_initrd(header.initrd_addr_max(), layout)?;
     let mut writes = vec![(CMDLINE_AT, cmdline.into())];
     if !layout.initrd.is_empty() {
         writes.push((u64::from(initrd), layout.initrd.into()));
@@ -85,26 +85,16 @@ fn seed_node() -> Vec<u8> {
 }
 
 /// As high as the kernel and RAM allow, at a page's start.
-fn place_initrd(plan: &LoadPlan, highest: u32, layout: &Layout<'_>) -> Result<u32, LinuxError> {
+fn place_initrd(highest: u32, layout: &Layout<'_>) -> Result<u32, LinuxError> {
     let len = layout.initrd.len() as u64;
     if len == 0 {
         return Ok(0);
     }
-    // A kernel that unpacks itself needs room up to init_size; an unpacked one only what its segments say.
-    let low = plan.end().next_multiple_of(4096).max(HIGH_MEMORY);
+    let low = layout.kernel_end.next_multiple_of(4096).max(HIGH_MEMORY);
     let high = layout.mem_size.min(u64::from(highest) + 1);
     let start = high.checked_sub(len).map(|start| start & !0xfff).filter(|start| *start >= low);
     let start = start.and_then(|start| u32::try_from(start).ok());
     start.ok_or(LinuxError::InitrdTooLarge { len, low, high })
-}
-
-/// Memory as the BIOS call E820h reports it: `(start, end, type)`.
-fn memory_map(mem_size: u64) -> [(u64, u64, u32); 3] {
-    [
-        (0, CONVENTIONAL_END, USABLE),
-        (CONVENTIONAL_END, HIGH_MEMORY, RESERVED),
-        (HIGH_MEMORY, mem_size, USABLE),
-    ]
 }
 
 /// `struct boot_params`: zeros but for the setup header, the text screen and the memory map.
@@ -126,11 +116,11 @@ fn zero_page(header: &[u8], layout: &Layout<'_>) -> Vec<u8> {
     let high_kib = (layout.mem_size.saturating_sub(HIGH_MEMORY) >> 10).min(0xfc00) as u16;
     put(0x02, &high_kib.to_le_bytes());
     let map = memory_map(layout.mem_size);
-    for (n, (start, end, kind)) in map.into_iter().enumerate() {
+    for (n, range) in map.into_iter().enumerate() {
         let at = E820_AT + n * 20;
-        put(at, &start.to_le_bytes());
-        put(at + 8, &end.saturating_sub(start).to_le_bytes());
-        put(at + 16, &kind.to_le_bytes());
+        put(at, &range.start.to_le_bytes());
+        put(at + 8, &range.size().to_le_bytes());
+        put(at + 16, &range.kind.to_le_bytes());
     }
     put(E820_COUNT_AT, &[map.len() as u8]);
     page

@@ -1,7 +1,7 @@
 //! Loaders: from the bytes of a file to a plan of what lies where in guest memory and how it is entered.
 //!
-//! Understood: Multiboot 1 kernels (ELF and the a.out kludge), Linux's bzImage and vmlinux, plain ELF32 and ELF64
-//! executables, each also inside gzip. A plan copies nothing: the machine does, after [`LoadPlan::check_fits`]. No file can cause a panic; each bad
+//! Understood: Multiboot 1 and 2 kernels (ELF and the a.out kludge), PVH kernels, Linux's bzImage and vmlinux, plain ELF32 and
+//! ELF64 executables, each also inside gzip. A plan copies nothing: the machine does, after [`LoadPlan::check_fits`]. No file can cause a panic; each bad
 //! one is refused with one sentence that names the value. Not here: dynamic linking, relocation.
 
 use std::io::Read;
@@ -12,16 +12,21 @@ mod initramfs;
 pub mod linux;
 pub(crate) mod linux_params;
 pub mod multiboot;
+pub mod multiboot2;
+mod multiboot2_info;
 mod multiboot_info;
+mod placing;
 mod plan;
 mod planning;
+mod pvh;
 
 pub use elf::{ElfError, ElfView, Width};
 pub use initramfs::{Files, InitramfsError};
-pub use linux::{LinuxError, LinuxPlan};
+pub use linux::{LinuxEntry, LinuxError, LinuxPlan};
 pub use multiboot::{MultibootError, MultibootHeader};
 pub use multiboot_info::{BootImage, build_multiboot};
-pub use plan::{EntryMode, LoadPlan, Perms, SectionRange, Segment};
+pub use multiboot2::{Multiboot2Error, Multiboot2Header};
+pub use plan::{EntryMode, LoadPlan, Perms, Protocol, SectionRange, Segment};
 
 /// Largest image after decompression, in bytes (1 GiB).
 pub const MAX_IMAGE: u64 = 1 << 30;
@@ -44,13 +49,13 @@ pub enum LoadError {
     #[error("the gzip stream unpacks to more than {MAX_IMAGE} bytes, the most that is accepted")]
     TooLarge,
     /// The format is unknown.
-    #[error("this is no ELF, Multiboot 1, bzImage or gzip file: it begins with {first}")]
+    #[error("this is no ELF, Multiboot, bzImage or gzip file: it begins with {first}")]
     UnknownFormat {
         /// The first bytes in hexadecimal.
         first: String,
     },
     /// A format that is recognised but not loaded.
-    #[error("this is {what}, which cannot be loaded; an ELF or Multiboot 1 kernel or a bzImage can")]
+    #[error("this is {what}, which cannot be loaded; an ELF or Multiboot kernel or a bzImage can")]
     Unsupported {
         /// The format.
         what: &'static str,
@@ -61,6 +66,9 @@ pub enum LoadError {
     /// The Multiboot header is bad.
     #[error(transparent)]
     Multiboot(#[from] MultibootError),
+    /// The Multiboot 2 header is bad.
+    #[error(transparent)]
+    Multiboot2(#[from] Multiboot2Error),
     /// The image of the Linux boot protocol is bad, or its files do not fit into memory.
     #[error(transparent)]
     Linux(#[from] LinuxError),
@@ -175,23 +183,78 @@ fn plan_of(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, LoadError> {
     if linux::recognises(bytes) {
         return planning::from_bzimage(bytes, name);
     }
-    let is_elf = ElfView::recognises(bytes);
-    match multiboot::find_header(bytes) {
-        Ok(Some(header)) if header.addresses.is_some() || !is_elf => {
-            planning::from_kludge(bytes, header, name)
+    match protocol_of(bytes) {
+        Ok(Some((protocol, Some(kludge)))) => planning::from_kludge(bytes, protocol, kludge, name),
+        Ok(Some((protocol, None))) => planning::from_elf(bytes, Some(protocol), None, name),
+        Ok(None) if !ElfView::recognises(bytes) => Err(unknown(bytes)),
+        Ok(None) if linux::is_vmlinux(bytes) => planning::from_vmlinux(bytes),
+        Ok(None) => {
+            let protocol = pvh::entry(&ElfView::parse(bytes)?).map(|entry| Protocol::Pvh { entry });
+            planning::from_elf(bytes, protocol, None, name)
         }
-        Ok(Some(header)) => planning::from_elf(bytes, Some(header), None, name),
-        Ok(None) if is_elf && linux::is_vmlinux(bytes) => planning::from_vmlinux(bytes),
-        Ok(None) if is_elf => planning::from_elf(bytes, None, None, name),
-        Ok(None) => Err(unknown(bytes)),
         Err(error) => {
             // A truncated or foreign ELF file is reported as such first.
-            if is_elf {
+            if ElfView::recognises(bytes) {
                 ElfView::parse(bytes)?.check_complete()?;
             }
-            Err(error.into())
+            Err(error)
         }
     }
+}
+
+/// Where the header of a file lies, and the addresses by which the file is loaded.
+type Kludge = (usize, multiboot::KludgeAddresses);
+
+/// The protocol that a header in the file names, the older one first, and the addresses by which the file is loaded if it is
+/// not ELF or the header says so.
+fn protocol_of(bytes: &[u8]) -> Result<Option<(Protocol, Option<Kludge>)>, LoadError> {
+    let is_elf = ElfView::recognises(bytes);
+    let first = multiboot::find_header(bytes);
+    if let Ok(Some(header)) = first {
+        let kludge = header.addresses.map(|addresses| (header.offset, addresses));
+        if kludge.is_none() && !is_elf {
+            return Err(MultibootError::NoAddresses { flags: header.flags }.into());
+        }
+        return Ok(Some((Protocol::Multiboot(header), kludge)));
+    }
+    if let Some(header) = multiboot2::find_header(bytes)? {
+        let kludge = header.addresses.map(|addresses| (header.offset, addresses));
+        if kludge.is_none() && !is_elf {
+            return Err(Multiboot2Error::NoAddresses.into());
+        }
+        return Ok(Some((Protocol::Multiboot2(header), kludge)));
+    }
+    first?;
+    Ok(None)
+}
+
+/// What the loader tells a kernel of its machine.
+pub(crate) struct BootFacts<'a> {
+    /// The kernel's command line, without its name.
+    pub cmdline: &'a str,
+    /// Bytes of RAM.
+    pub mem_size: u64,
+    /// Physical address of ACPI's root pointer, 0 for none.
+    pub rsdp_at: u64,
+    /// ACPI's root pointer.
+    pub rsdp: Option<&'a [u8]>,
+}
+
+/// Lays out the modules and the boot information of `plan`'s protocol; `None` if it has none.
+///
+/// # Errors
+/// The kernel or a module does not fit, or a string holds a NUL.
+pub(crate) fn boot_image(
+    plan: &LoadPlan,
+    facts: &BootFacts<'_>,
+    modules: &[(&str, &[u8])],
+) -> Result<Option<BootImage>, LoadError> {
+    Ok(match &plan.protocol {
+        None => None,
+        Some(Protocol::Multiboot(_)) => Some(build_multiboot(plan, facts.cmdline, modules, facts.mem_size)?),
+        Some(Protocol::Multiboot2(_)) => Some(multiboot2_info::build(plan, facts, modules)?),
+        Some(Protocol::Pvh { .. }) => Some(pvh::build(plan, facts, modules)?),
+    })
 }
 
 /// Unpacks `bytes` if they are gzip.
@@ -223,9 +286,6 @@ fn unknown(bytes: &[u8]) -> LoadError {
     if bytes.starts_with(b"MZ") {
         return unsupported("a PE executable");
     }
-    if multiboot::is_multiboot2(bytes) {
-        return unsupported("a Multiboot 2 kernel");
-    }
     LoadError::UnknownFormat { first: first_bytes(bytes) }
 }
 
@@ -235,6 +295,8 @@ fn first_bytes(bytes: &[u8]) -> String {
     first.join(" ")
 }
 
+#[cfg(test)]
+mod protocol_tests;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

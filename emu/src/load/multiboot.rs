@@ -10,7 +10,6 @@ const SEARCH: usize = 8192;
 /// Required features that are understood: page-aligned modules, memory information, video mode.
 const UNDERSTOOD: u32 = 0x0007;
 const FLAG_ADDRESSES: u32 = 1 << 16;
-const MULTIBOOT2_MAGIC: u32 = 0xe852_50d6;
 
 /// Why a Multiboot kernel cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -144,16 +143,6 @@ pub struct MultibootHeader {
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let four = bytes.get(at..at.checked_add(4)?)?;
     Some(u32::from_le_bytes(four.try_into().ok()?))
-}
-
-/// True if a Multiboot 2 header lies in the first 32 KB.
-pub(super) fn is_multiboot2(bytes: &[u8]) -> bool {
-    (0..32_768).step_by(8).any(|at| word(bytes, at) == Some(MULTIBOOT2_MAGIC))
-}
-
-/// True if the file has a Multiboot header, valid or not.
-pub(crate) fn has_multiboot_header(bytes: &[u8]) -> bool {
-    !matches!(find_header(bytes), Ok(None)) || is_multiboot2(bytes)
 }
 
 /// The first header with a valid checksum in the first 8192 bytes; `None` if nothing there looks like one.

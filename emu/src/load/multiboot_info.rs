@@ -3,15 +3,13 @@
 //! Nothing is written to guest memory here: [`build_multiboot`] says what to write where.
 
 use super::LoadError;
-use super::multiboot::{BOOT_MAGIC, MultibootError};
+use super::multiboot::BOOT_MAGIC;
+use super::placing::{Placed, Places, addr32, command_line, place, room};
 use super::plan::LoadPlan;
-use crate::firmware::CONVENTIONAL_END;
+use crate::firmware::memory_map::{ENTRIES, memory_map};
+use crate::firmware::{CONVENTIONAL_END, LOADER_NAME};
 
-const LOADER_NAME: &str = "trapline";
-const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
-/// Entries of the memory map.
-const MAP_ENTRIES: usize = 5;
 /// Room for the fixed part of the information.
 const INFO_SIZE: u64 = 128;
 
@@ -37,67 +35,31 @@ pub fn build_multiboot(
     modules: &[(&str, &[u8])],
     mem_size: u64,
 ) -> Result<BootImage, LoadError> {
-    plan.check_fits(mem_size)?;
-    let line = if cmdline.is_empty() { plan.name.clone() } else { format!("{} {cmdline}", plan.name) };
-    check_string("command line", &line)?;
-    let limit = mem_size.min(1 << 32);
-    let mut writes = Vec::new();
-    let mut placed = Vec::new();
-    let mut cursor = plan.end().max(MIB).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
-    for (index, (name, bytes)) in modules.iter().enumerate() {
-        let what = format!("module {index} ({name})");
-        check_string(&what, name)?;
-        let end = room(&what, cursor, bytes.len() as u64, limit)?;
-        placed.push((cursor, end, *name));
-        writes.push((cursor, bytes.to_vec()));
-        cursor = end.next_multiple_of(PAGE);
-    }
-    let size = Info::size(&line, &placed);
+    let line = command_line(plan, cmdline)?;
+    let Places { modules, mut writes, next, limit } = place(plan, modules, mem_size)?;
     // After everything else, where QEMU puts the strings too: a kernel that avoids its boot data then allocates the
     // same pages under both.
-    room("the Multiboot information", cursor, size, limit)?;
-    let info = Info { base: cursor, line: &line, modules: &placed, mem_size };
-    writes.push((cursor, info.bytes()));
-    Ok(BootImage { writes, eax: BOOT_MAGIC, ebx: addr32(cursor) })
-}
-
-fn check_string(what: &str, text: &str) -> Result<(), MultibootError> {
-    match text.find('\0') {
-        Some(at) => Err(MultibootError::Nul { what: what.to_owned(), at }),
-        None => Ok(()),
-    }
-}
-
-/// The end of `size` bytes at `start`, if that is within `limit`.
-fn room(what: &str, start: u64, size: u64, limit: u64) -> Result<u64, MultibootError> {
-    start.checked_add(size).filter(|end| *end <= limit).ok_or_else(|| MultibootError::NoRoom {
-        what: what.to_owned(),
-        size,
-        start,
-        limit,
-    })
-}
-
-/// Addresses here are below 4 GiB by the checks of [`build_multiboot`].
-fn addr32(addr: u64) -> u32 {
-    u32::try_from(addr).unwrap_or(u32::MAX)
+    room("the Multiboot information", next, Info::size(&line, &modules), limit)?;
+    let info = Info { base: next, line: &line, modules: &modules, mem_size };
+    writes.push((next, info.bytes()));
+    Ok(BootImage { writes, eax: BOOT_MAGIC, ebx: addr32(next) })
 }
 
 /// The information, its lists and strings, as one block at `base`.
 struct Info<'a> {
     base: u64,
     line: &'a str,
-    modules: &'a [(u64, u64, &'a str)],
+    modules: &'a [Placed<'a>],
     mem_size: u64,
 }
 
 impl Info<'_> {
     /// Memory size, command line, modules, memory map, loader name (section 3.3, flags).
     const FLAGS: u32 = 1 | 1 << 2 | 1 << 3 | 1 << 6 | 1 << 9;
-    const MAP_SIZE: u64 = MAP_ENTRIES as u64 * 24;
+    const MAP_SIZE: u64 = ENTRIES as u64 * 24;
 
-    fn size(line: &str, modules: &[(u64, u64, &str)]) -> u64 {
-        let strings: usize = modules.iter().map(|(_, _, name)| name.len() + 1).sum();
+    fn size(line: &str, modules: &[Placed<'_>]) -> u64 {
+        let strings: usize = modules.iter().map(|module| module.name.len() + 1).sum();
         let lists = INFO_SIZE + Self::MAP_SIZE + 16 * modules.len() as u64;
         lists + (strings + line.len() + 1 + LOADER_NAME.len() + 1) as u64
     }
@@ -116,8 +78,8 @@ impl Info<'_> {
         let line_at = string(self.line);
         let loader_at = string(LOADER_NAME);
         let mut list = Vec::new();
-        for (start, end, name) in self.modules {
-            for word in [addr32(*start), addr32(*end), string(name), 0] {
+        for module in self.modules {
+            for word in [addr32(module.start), addr32(module.end), string(module.name), 0] {
                 list.extend_from_slice(&word.to_le_bytes());
             }
         }
@@ -141,20 +103,12 @@ impl Info<'_> {
 
     /// Entries as of INT 15h E820: usable RAM is type 1, reserved type 2.
     fn memory_map(&self) -> Vec<u8> {
-        let entries: [(u64, u64, u32); MAP_ENTRIES] = [
-            (0, CONVENTIONAL_END.min(self.mem_size), 1),
-            (CONVENTIONAL_END, 0xa_0000, 2),
-            (0xf_0000, MIB, 2),
-            (MIB, self.mem_size.max(MIB), 1),
-            // Where a PC's flash is: reserved, as firmware reports it.
-            (0xfffc_0000, 1 << 32, 2),
-        ];
         let mut map = Vec::new();
-        for (start, end, kind) in entries {
+        for range in memory_map(self.mem_size) {
             map.extend_from_slice(&20u32.to_le_bytes());
-            map.extend_from_slice(&start.to_le_bytes());
-            map.extend_from_slice(&(end - start).to_le_bytes());
-            map.extend_from_slice(&kind.to_le_bytes());
+            map.extend_from_slice(&range.start.to_le_bytes());
+            map.extend_from_slice(&range.size().to_le_bytes());
+            map.extend_from_slice(&range.kind.to_le_bytes());
         }
         map
     }

@@ -10,6 +10,7 @@ use super::LoadError;
 use super::elf::Width;
 use super::linux::LinuxPlan;
 use super::multiboot::MultibootHeader;
+use super::multiboot2::Multiboot2Header;
 use bitflags::bitflags;
 
 bitflags! {
@@ -64,15 +65,38 @@ pub struct SectionRange {
     pub executable: bool,
 }
 
-/// How the machine enters the image.
+/// The mode in which the machine enters the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryMode {
-    /// 32-bit protected mode as Multiboot 1 section 3.2 says, with EAX and EBX.
-    Multiboot,
     /// 32-bit protected mode with flat segments and paging off.
     Flat32,
     /// 64-bit mode with identity-mapped memory.
     Long64,
+}
+
+/// The protocol by which an image other than Linux is told of its machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Multiboot 1: EAX is a magic number, EBX points to the information.
+    Multiboot(MultibootHeader),
+    /// Multiboot 2: the same, with another number and other information.
+    Multiboot2(Multiboot2Header),
+    /// PVH: EBX points to the information.
+    Pvh {
+        /// Physical address of the entry point.
+        entry: u64,
+    },
+}
+
+impl Protocol {
+    /// The physical address of the entry point, if it is not that of the ELF header.
+    pub(super) fn entry(&self) -> Option<u64> {
+        match self {
+            Self::Multiboot(header) => header.addresses.map(|addresses| addresses.entry.into()),
+            Self::Multiboot2(header) => header.entry.map(u64::from),
+            Self::Pvh { entry } => Some(*entry),
+        }
+    }
 }
 
 /// What to load and how to enter it.
@@ -90,8 +114,8 @@ pub struct LoadPlan {
     pub mode: EntryMode,
     /// Width of the file.
     pub width: Width,
-    /// The Multiboot header, where there is one.
-    pub multiboot: Option<MultibootHeader>,
+    /// The protocol by which it is told of the machine; none for Linux and for plain ELF files.
+    pub protocol: Option<Protocol>,
     /// What the Linux boot protocol adds, for images that use it.
     pub linux: Option<LinuxPlan>,
     /// The allocated sections by virtual address; empty if the file has none.
@@ -99,9 +123,22 @@ pub struct LoadPlan {
 }
 
 impl LoadPlan {
-    /// True if the image is entered by Multiboot.
-    pub fn is_multiboot(&self) -> bool {
-        self.multiboot.is_some()
+    /// True if the image can be given modules.
+    pub fn takes_modules(&self) -> bool {
+        self.protocol.is_some()
+    }
+
+    /// True if the kernel may need a CPU that has long mode: it is a 64-bit file, or its code loads the number of the MSR
+    /// that enables that mode, IA32_EFER, into ECX or pushes it. Linux for 32 bits asks CPUID first and stays where it is.
+    pub fn may_enter_long_mode(&self) -> bool {
+        /// `mov ecx, 0xc0000080` and `push 0xc0000080`.
+        const NAMES_EFER: [&[u8]; 2] = [b"\xb9\x80\x00\x00\xc0", b"\x68\x80\x00\x00\xc0"];
+        if self.width == Width::Bits64 || self.linux.is_some() {
+            return self.width == Width::Bits64;
+        }
+        let code = self.segments.iter().filter(|segment| segment.perms.contains(Perms::EXECUTE));
+        code.map(|segment| self.segment_bytes(segment))
+            .any(|bytes| NAMES_EFER.iter().any(|name| memchr::memmem::find(bytes, name).is_some()))
     }
 
     /// The bytes of `segment` that come from the file.

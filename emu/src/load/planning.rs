@@ -6,9 +6,9 @@ use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD};
 
 use super::LoadError;
 use super::elf::{ElfView, Width};
-use super::linux::{self, LinuxError, LinuxPlan, SetupHeader};
-use super::multiboot::{KludgeAddresses, MultibootError, MultibootHeader};
-use super::plan::{EntryMode, LoadPlan, Perms, SectionRange, Segment};
+use super::linux::{self, LinuxError, LinuxPlan, SetupHeader, Unpacker};
+use super::multiboot::{KludgeAddresses, MultibootError};
+use super::plan::{EntryMode, LoadPlan, Perms, Protocol, SectionRange, Segment};
 use crate::firmware::CONVENTIONAL_END;
 
 /// The module name of Linux's kernel, whatever its file is called.
@@ -20,10 +20,10 @@ const RESERVED: [(u64, u64, &str); 2] = [
     (CONVENTIONAL_END, 0x10_0000, "the extended BIOS data, video memory and ROM"),
 ];
 
-/// A plan by the program headers; with `header` it is entered by Multiboot.
+/// A plan by the program headers.
 pub(super) fn from_elf(
     image: &Arc<[u8]>,
-    header: Option<MultibootHeader>,
+    protocol: Option<Protocol>,
     linux: Option<LinuxPlan>,
     name: &str,
 ) -> Result<LoadPlan, LoadError> {
@@ -45,7 +45,7 @@ pub(super) fn from_elf(
         if program.p_memsz == 0 {
             continue;
         }
-        let highest = if header.is_some() { Width::Bits32.max_addr() } else { view.width().max_addr() };
+        let highest = if protocol.is_some() { Width::Bits32.max_addr() } else { view.width().max_addr() };
         check_wrap(index, "physical", program.p_paddr, program.p_memsz, highest)?;
         check_wrap(index, "virtual", program.p_vaddr, program.p_memsz, view.width().max_addr())?;
         segments.push(Segment {
@@ -56,12 +56,9 @@ pub(super) fn from_elf(
             perms: perms(program.p_flags),
         });
     }
-    let mode = match (header, view.width()) {
-        (Some(_), _) => EntryMode::Multiboot,
-        (None, Width::Bits32) => EntryMode::Flat32,
-        (None, Width::Bits64) => EntryMode::Long64,
-    };
-    let (width, multiboot) = (view.width(), header);
+    let width = view.width();
+    let mode =
+        if protocol.is_none() && width == Width::Bits64 { EntryMode::Long64 } else { EntryMode::Flat32 };
     let sections = sections(&view);
     let entry = view.entry();
     finish(LoadPlan {
@@ -71,30 +68,29 @@ pub(super) fn from_elf(
         entry,
         mode,
         width,
-        multiboot,
+        protocol,
         linux,
         sections,
     })
 }
 
-/// A plan by the addresses in the Multiboot header (Multiboot 1 section 3.1.3).
+/// A plan by the addresses in the Multiboot header, which is at `offset` of the file (Multiboot 1 section 3.1.3, Multiboot 2
+/// section 3.1.5).
 pub(super) fn from_kludge(
     image: &Arc<[u8]>,
-    header: MultibootHeader,
+    protocol: Protocol,
+    (offset, addresses): (usize, KludgeAddresses),
     name: &str,
 ) -> Result<LoadPlan, LoadError> {
-    let Some(addresses) = header.addresses else {
-        return Err(MultibootError::NoAddresses { flags: header.flags }.into());
-    };
-    let segment = kludge_segment(image.len(), header.offset, addresses)?;
+    let segment = kludge_segment(image.len(), offset, addresses)?;
     finish(LoadPlan {
         name: name.to_owned(),
         image: Arc::clone(image),
         segments: vec![segment],
         entry: u64::from(addresses.entry),
-        mode: EntryMode::Multiboot,
+        mode: EntryMode::Flat32,
         width: Width::Bits32,
-        multiboot: Some(header),
+        protocol: Some(protocol),
         linux: None,
         sections: Vec::new(),
     })
@@ -156,10 +152,12 @@ fn finish(mut plan: LoadPlan) -> Result<LoadPlan, LoadError> {
     Ok(plan)
 }
 
-/// An entry point may be virtual, as the ABI says, or already physical, as kernels often have it.
+/// An entry point may be virtual, as the ABI says, or already physical, as kernels often have it. That of a boot protocol is
+/// physical.
 fn physical_entry(plan: &LoadPlan) -> Result<u64, LoadError> {
-    let entry = plan.entry;
-    if let Some(physical) = plan.vaddr_to_paddr(entry) {
+    let named = plan.protocol.as_ref().and_then(Protocol::entry);
+    let entry = named.unwrap_or(plan.entry);
+    if let (None, Some(physical)) = (named, plan.vaddr_to_paddr(entry)) {
         return Ok(physical);
     }
     let loaded = plan.paddr_to_vaddr(entry).is_some();
@@ -214,7 +212,8 @@ pub(super) fn from_bzimage(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, Lo
             if !ElfView::recognises(&kernel) {
                 return Err(LinuxError::PayloadNotElf { first: super::first_bytes(&kernel) }.into());
             }
-            let linux = LinuxPlan { header: header.clone(), payload: Some(format) };
+            let unpacker = Some(Unpacker { file: Arc::clone(bytes), code: header.protected_mode(bytes)? });
+            let linux = LinuxPlan { header: header.clone(), payload: Some(format), unpacker };
             let plan = from_elf(&kernel.into(), None, Some(linux), KERNEL)?;
             // Checked last, since every other check gives a more precise error.
             linux::check(bytes, &header)?;
@@ -227,7 +226,7 @@ pub(super) fn from_bzimage(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, Lo
 /// A plan for a bare `vmlinux`.
 pub(super) fn from_vmlinux(bytes: &Arc<[u8]>) -> Result<LoadPlan, LoadError> {
     let wide = ElfView::parse(bytes)?.width() == Width::Bits64;
-    let linux = LinuxPlan { header: SetupHeader::for_vmlinux(wide), payload: None };
+    let linux = LinuxPlan { header: SetupHeader::for_vmlinux(wide), payload: None, unpacker: None };
     from_elf(bytes, None, Some(linux), KERNEL)
 }
 
@@ -250,8 +249,8 @@ fn protected_mode(bytes: &Arc<[u8]>, header: SetupHeader, name: &str) -> Result<
         entry,
         mode,
         width,
-        multiboot: None,
-        linux: Some(LinuxPlan { header, payload: None }),
+        protocol: None,
+        linux: Some(LinuxPlan { header, payload: None, unpacker: None }),
         sections: Vec::new(),
     })
 }

@@ -44,7 +44,7 @@ fn plain_elf_of_both_widths() {
         let image = Image::parse(&TestElf::kernel(wide, high).build(), "k").unwrap();
         let plan = image.plan();
         assert_eq!(
-            (plan.mode, plan.entry, plan.end(), plan.is_multiboot()),
+            (plan.mode, plan.entry, plan.end(), plan.takes_modules()),
             (mode, 0x10_0000, 0x10_4000, false)
         );
         assert_eq!(plan.vaddr_to_paddr(0x10_3fff + high), Some(0x10_3fff));
@@ -69,8 +69,9 @@ fn multiboot_elf_and_gzip() {
     let file = TestElf::kernel(false, 0xc000_0000).with_multiboot(0x20, 3).build();
     for bytes in [file.clone(), gzip(&file)] {
         let image = Image::parse(&bytes, "k").unwrap();
-        assert_eq!(image.plan().mode, EntryMode::Multiboot);
-        assert_eq!(image.plan().multiboot.unwrap().offset, 4096 + 0x20);
+        assert_eq!(image.plan().mode, EntryMode::Flat32);
+        let Some(Protocol::Multiboot(header)) = &image.plan().protocol else { panic!("no Multiboot") };
+        assert_eq!(header.offset, 4096 + 0x20);
         assert_eq!(image.bytes(), file);
         assert!(image.is_elf());
     }
@@ -89,7 +90,7 @@ fn aout_kludge() {
     let image = Image::parse(&kludge(5000, 0x10, |_| {}), "k").unwrap();
     let plan = image.plan();
     assert_eq!((plan.entry, plan.end(), plan.segments[0].file.clone()), (0x10_0040, 0x10_2388, 0..5000));
-    assert_eq!(plan.mode, EntryMode::Multiboot);
+    assert_eq!(plan.mode, EntryMode::Flat32);
     assert!(!image.is_elf());
 }
 
@@ -145,7 +146,7 @@ fn files_that_are_something_else() {
     assert_eq!(error(b""), "the image is empty (0 bytes)");
     assert_eq!(
         error(b"#!/bin/sh\n"),
-        "this is no ELF, Multiboot 1, bzImage or gzip file: it begins with 23 21 2f 62"
+        "this is no ELF, Multiboot, bzImage or gzip file: it begins with 23 21 2f 62"
     );
     assert!(error(&gzip(&[])).contains("empty"));
     assert!(error(&[0x1f, 0x8b, 8]).starts_with("the gzip stream cannot be unpacked after 0 bytes: "));
@@ -385,7 +386,7 @@ fn guest_gnu_mach() {
     let file = gnumach();
     let image = Image::parse(&file, "gnumach").unwrap();
     let plan = image.plan();
-    assert_eq!((plan.entry, plan.mode), (0x100_0000, EntryMode::Multiboot));
+    assert_eq!((plan.entry, plan.mode), (0x100_0000, EntryMode::Flat32));
     assert_eq!(plan.vaddr_to_paddr(0xc100_0010), Some(0x100_0010));
     assert_eq!(plan.is_executable(0xc100_0000), Some(true));
     assert_eq!(plan.is_executable(0xc10c_e3c0), Some(false), ".rodata in an executable segment");

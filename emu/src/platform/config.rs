@@ -12,8 +12,13 @@ pub(crate) const SCI_IRQ: u8 = 9;
 
 /// Physical address of the first virtio window; the next is a page on.
 const VIRTIO_BASE: u64 = 0xfeb0_0000;
+/// The addresses, from first to last, that belong to the PCI bus.
+pub(crate) const PCI_MEMORY: (u32, u32) = (VIRTIO_BASE as u32, VIRTIO_BASE as u32 + 0xf_ffff);
 const DISK_IRQ: u8 = 10;
 const CONSOLE_IRQ: u8 = 11;
+const ENTROPY_IRQ: u8 = 5;
+/// Device number on the PCI bus of the first virtio device.
+const FIRST_SLOT: u8 = 2;
 
 /// The kind of platform.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -21,8 +26,18 @@ pub enum PlatformKind {
     /// The legacy devices of a PC, with two 8259s and nothing newer.
     #[default]
     Minimal,
-    /// The same, and a local APIC, an I/O APIC, ACPI, an MP table, an empty PCI bus and virtio devices.
+    /// The same, and a local APIC, an I/O APIC, ACPI, an MP table, HPET, a PCI bus, fw_cfg and virtio devices.
     Pc,
+}
+
+/// Where a driver finds the virtio devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum VirtioBus {
+    /// At addresses that ACPI names.
+    #[default]
+    Mmio,
+    /// On the PCI bus.
+    Pci,
 }
 
 /// The configuration of a platform.
@@ -36,12 +51,26 @@ pub struct PlatformConfig {
     pub disk: Option<DiskImage>,
     /// Whether there is a virtio console, of [`PlatformKind::Pc`] only.
     pub console: bool,
+    /// Whether there is a virtio source of entropy, of [`PlatformKind::Pc`] only.
+    pub entropy: bool,
+    /// Where the virtio devices are.
+    pub virtio: VirtioBus,
+    /// Files of fw_cfg by their names, of [`PlatformKind::Pc`] only.
+    pub files: Vec<(String, Vec<u8>)>,
 }
 
 impl PlatformConfig {
     /// The minimal platform.
     pub fn minimal(mem_size: u64) -> Self {
-        Self { mem_size, kind: PlatformKind::Minimal, disk: None, console: false }
+        Self {
+            mem_size,
+            kind: PlatformKind::Minimal,
+            disk: None,
+            console: false,
+            entropy: false,
+            virtio: VirtioBus::Mmio,
+            files: Vec::new(),
+        }
     }
 
     /// A PC without virtio devices.
@@ -60,26 +89,51 @@ impl std::fmt::Display for PlatformConfig {
         if let Some(disk) = &self.disk {
             write!(f, ", disk of {} bytes ({:016x})", disk.size(), disk.fingerprint())?;
         }
-        f.write_str(if self.console { ", virtio console" } else { "" })
+        for (there, what) in [
+            (self.console, ", virtio console"),
+            (self.entropy, ", virtio entropy"),
+            (self.virtio == VirtioBus::Pci, ", virtio on PCI"),
+        ] {
+            f.write_str(if there { what } else { "" })?;
+        }
+        for (name, bytes) in &self.files {
+            write!(f, ", fw_cfg {name:?} ({:016x})", xxhash_rust::xxh3::xxh3_64(bytes))?;
+        }
+        Ok(())
     }
 }
 
 /// Where a virtio device is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VirtioWindow {
     /// Physical address of its registers.
     pub base: u64,
     /// Its interrupt, the same at the 8259s and at the I/O APIC.
     pub irq: u8,
+    /// Its device number on the PCI bus, if it is there.
+    pub slot: Option<u8>,
 }
 
-/// The windows of the virtio devices that are there: the disk's, then the console's.
+impl std::hash::Hash for VirtioWindow {
+    /// A device that is not on the PCI bus adds what it did before there was one.
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (self.base, self.irq).hash(state);
+        if let Some(slot) = self.slot {
+            slot.hash(state);
+        }
+    }
+}
+
+/// The windows of the virtio devices that are there: the disk's, the console's, that of the source of entropy.
 pub(crate) fn virtio_windows(config: &PlatformConfig) -> Vec<VirtioWindow> {
+    let there = [config.disk.is_some(), config.console, config.entropy];
+    let places = [DISK_IRQ, CONSOLE_IRQ, ENTROPY_IRQ].into_iter().zip(0u8..).map(|(irq, n)| VirtioWindow {
+        base: VIRTIO_BASE + 0x1000 * u64::from(n),
+        irq,
+        slot: (config.virtio == VirtioBus::Pci).then_some(FIRST_SLOT + n),
+    });
     let pc = config.kind == PlatformKind::Pc;
-    let disk = VirtioWindow { base: VIRTIO_BASE, irq: DISK_IRQ };
-    let console = VirtioWindow { base: VIRTIO_BASE + 0x1000, irq: CONSOLE_IRQ };
-    let asked = [(config.disk.is_some(), disk), (config.console, console)];
-    asked.into_iter().filter(|(there, _)| pc && *there).map(|(_, window)| window).collect()
+    places.zip(there).filter(|(_, there)| pc && *there).map(|(window, _)| window).collect()
 }
 
 /// The I/O APIC's pin of an ISA interrupt: the timer's is 2, and the cascade has none.

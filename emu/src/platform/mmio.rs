@@ -2,11 +2,13 @@
 
 use super::Platform;
 use super::config::{PlatformConfig, VirtioWindow, virtio_windows};
-use crate::devices::AcpiPm;
+use crate::devices::hpet::{HPET_BASE, Line};
 use crate::devices::ioapic::IOAPIC_BASE;
 use crate::devices::lapic::APIC_BASE;
-use crate::devices::virtio::{Block, Console, DiskImage, Function, Memory, VirtioMmio};
+use crate::devices::virtio::{Block, Console, DiskImage, Entropy, Function, Memory, VirtioMmio};
+use crate::devices::{AcpiPm, FwCfg, Hpet, PciBus, fw_cfg};
 use serde::{Deserialize, Serialize};
+use std::hash::{Hash, Hasher};
 
 /// A virtio device at its place.
 #[derive(Clone, Debug, Hash, Serialize, Deserialize)]
@@ -15,35 +17,89 @@ pub(super) struct Attached {
     pub device: VirtioMmio,
 }
 
+impl Attached {
+    fn read(&mut self, offset: u16, size: u8) -> u32 {
+        match self.window.slot {
+            None => self.device.read(offset, size),
+            Some(_) => self.device.pci_read(offset, size),
+        }
+    }
+
+    fn write(&mut self, offset: u16, size: u8, value: u32, now_ns: u64) {
+        match self.window.slot {
+            None => self.device.write(offset, size, value, now_ns),
+            Some(_) => self.device.pci_write(offset, size, value, now_ns),
+        }
+    }
+}
+
 /// The devices of a PC that the minimal platform lacks, except its APICs.
-#[derive(Clone, Debug, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct PcParts {
     pub pm: AcpiPm,
     /// Level of the SCI's wire.
     pub sci: bool,
     /// Whether the guest has switched the machine off.
     pub off: bool,
-    /// CONFIG_ADDRESS of the empty PCI bus.
-    pub pci_address: u32,
+    pub pci: PciBus,
+    pub hpet: Hpet,
+    /// Level of the HPET's wire.
+    hpet_level: bool,
+    pub fw_cfg: FwCfg,
     pub virtio: Vec<Attached>,
+}
+
+impl Hash for PcParts {
+    /// A device that no guest has touched adds nothing: where it is there but not used, the digest is as without it.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.pm, self.sci, self.off, self.pci.address(), &self.virtio).hash(state);
+        if self.pci.functions() != pci_bus(&self.virtio).functions() {
+            ("pci", self.pci.functions()).hash(state);
+        }
+        if self.hpet != Hpet::default() {
+            ("hpet", &self.hpet, self.hpet_level).hash(state);
+        }
+        if !self.fw_cfg.is_untouched() {
+            ("fw_cfg", &self.fw_cfg).hash(state);
+        }
+    }
+}
+
+/// The PCI bus with the virtio devices that are on it.
+fn pci_bus(virtio: &[Attached]) -> PciBus {
+    let function = |v: &Attached| {
+        let window = v.window;
+        window.slot.map(|slot| v.device.pci_function(slot, window.base as u32, window.irq))
+    };
+    PciBus::new(virtio.iter().filter_map(function).collect())
 }
 
 impl PcParts {
     pub fn new(config: &PlatformConfig) -> Self {
         let disk = config.disk.clone().map(|disk| Function::Block(Block::new(disk)));
         let console = config.console.then(|| Function::Console(Console::default()));
-        let virtio = virtio_windows(config)
+        let entropy = config.entropy.then(|| Function::Entropy(Entropy::default()));
+        let virtio: Vec<Attached> = virtio_windows(config)
             .into_iter()
-            .zip(disk.into_iter().chain(console))
+            .zip(disk.into_iter().chain(console).chain(entropy))
             .map(|(window, function)| Attached { window, device: VirtioMmio::new(function) })
             .collect();
-        Self { pm: AcpiPm::default(), sci: false, off: false, pci_address: 0, virtio }
+        Self {
+            pm: AcpiPm::default(),
+            sci: false,
+            off: false,
+            pci: pci_bus(&virtio),
+            hpet: Hpet::default(),
+            hpet_level: false,
+            fw_cfg: FwCfg::default(),
+            virtio,
+        }
     }
 
     /// When one of the devices is due.
     pub fn next_event(&self, now_ns: u64) -> Option<u64> {
         let virtio = self.virtio.iter().filter_map(|v| v.device.next_event()).min();
-        super::earlier(virtio, self.pm.next_event(now_ns))
+        super::earlier(super::earlier(virtio, self.pm.next_event(now_ns)), self.hpet.next_event())
     }
 
     /// Whether the SCI's level has changed and must be driven.
@@ -57,6 +113,7 @@ impl PcParts {
 enum Page {
     LocalApic,
     IoApic,
+    Hpet,
     Virtio(usize),
 }
 
@@ -68,6 +125,7 @@ impl Platform {
         match paddr & !OFFSET {
             APIC_BASE => apics.local.enabled().then_some(Page::LocalApic),
             IOAPIC_BASE => Some(Page::IoApic),
+            HPET_BASE => Some(Page::Hpet),
             page => pc.virtio.iter().position(|v| v.window.base == page).map(Page::Virtio),
         }
     }
@@ -85,8 +143,12 @@ impl Platform {
         match (self.mmio_target(paddr), &mut self.wires.apics, &mut self.pc) {
             (Some(Page::LocalApic), Some(apics), _) => apics.local.read(offset, size, now_ns),
             (Some(Page::IoApic), Some(apics), _) => apics.io.read(offset, size),
+            (Some(Page::Hpet), _, Some(pc)) => pc.hpet.read(offset, size, now_ns),
             (Some(Page::Virtio(n)), _, Some(pc)) => {
-                pc.virtio.get_mut(n).map_or(u32::MAX, |v| v.device.read(offset, size))
+                let Some(v) = pc.virtio.get_mut(n) else { return u32::MAX };
+                let value = v.read(offset, size);
+                self.wires.set_irq(v.window.irq, v.device.irq());
+                value
             }
             _ => u32::MAX >> (32 - 8 * u32::from(size.clamp(1, 4))),
         }
@@ -99,13 +161,49 @@ impl Platform {
         match (self.mmio_target(paddr), &mut self.wires.apics, &mut self.pc) {
             (Some(Page::LocalApic), Some(apics), _) => apics.write_local(offset, size, value, now_ns),
             (Some(Page::IoApic), Some(apics), _) => apics.write_io(offset, size, value),
+            (Some(Page::Hpet), _, Some(pc)) => {
+                pc.hpet.write(offset, size, value, now_ns);
+                self.drive_hpet(0);
+            }
             (Some(Page::Virtio(n)), _, Some(pc)) => {
                 if let Some(v) = pc.virtio.get_mut(n) {
-                    v.device.write(offset, size, value, now_ns);
+                    v.write(offset, size, value, now_ns);
                     self.wires.set_irq(v.window.irq, v.device.irq());
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Lets the HPET's comparators that are due fire.
+    pub(super) fn advance_hpet(&mut self, now_ns: u64) {
+        let Some(pc) = &mut self.pc else { return };
+        if pc.hpet.next_event().is_some_and(|at| at <= now_ns) {
+            let pulses = pc.hpet.advance(now_ns);
+            self.drive_hpet(pulses);
+        }
+    }
+
+    /// Drives the HPET's wires: pulses for these comparators, and the level that the others have.
+    fn drive_hpet(&mut self, pulses: u8) {
+        let Some(pc) = &mut self.pc else { return };
+        for n in (0..3).filter(|n| pulses >> n & 1 != 0) {
+            match pc.hpet.line(n) {
+                Line::Irq(irq) => self.wires.pulse_irq(irq),
+                Line::Pin(pin) => self.wires.pulse_pin(pin),
+            }
+        }
+        let level = (0..3).any(|n| pc.hpet.level(n));
+        if level != pc.hpet_level {
+            pc.hpet_level = level;
+            self.wires.set_pin(crate::devices::hpet::PIN, level);
+        }
+    }
+
+    /// Fills in what fw_cfg tells.
+    pub fn fill_fw_cfg(&mut self, facts: &fw_cfg::Facts<'_>) {
+        if let Some(pc) = &mut self.pc {
+            pc.fw_cfg.fill(facts);
         }
     }
 
@@ -143,7 +241,7 @@ impl Platform {
     pub fn disk(&self) -> Option<&DiskImage> {
         self.pc.as_ref()?.virtio.iter().find_map(|v| match v.device.function() {
             Function::Block(block) => Some(block.disk()),
-            Function::Console(_) => None,
+            Function::Console(_) | Function::Entropy(_) => None,
         })
     }
 

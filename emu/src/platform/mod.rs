@@ -11,10 +11,11 @@ mod mmio;
 mod ports;
 mod serial;
 mod stored;
+mod typist;
 mod wires;
 
-pub(crate) use config::{ACPI_PM_PORT, RESET_PORT, SCI_IRQ, gsi, virtio_windows};
-pub use config::{PlatformConfig, PlatformKind};
+pub(crate) use config::{ACPI_PM_PORT, PCI_MEMORY, RESET_PORT, SCI_IRQ, VirtioWindow, gsi, virtio_windows};
+pub use config::{PlatformConfig, PlatformKind, VirtioBus};
 pub(crate) use stored::versions;
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,7 @@ use std::hash::{Hash, Hasher};
 use crate::devices::{Cmos, DebugConsole, DmaPair, FastA20, Fdc, I8042, PicPair, Pit, PostCode, Vga};
 use mmio::PcParts;
 use serial::Serial;
+use typist::Typist;
 use wires::{Apics, Wires};
 
 const IRQ_TIMER: u8 = 0;
@@ -91,6 +93,7 @@ pub struct Platform {
     pit: Pit,
     cmos: Cmos,
     keyboard: I8042,
+    typist: Typist,
     post: PostCode,
     fast_a20: FastA20,
     debug: DebugConsole,
@@ -99,6 +102,8 @@ pub struct Platform {
     dma: DmaPair,
     a20: bool,
     reset: Option<ResetRequest>,
+    /// What the guest has written to the debug-exit port.
+    exit: Option<u32>,
     pc: Option<PcParts>,
     output: ConsoleOut,
     unknown: BTreeMap<u16, PortCount>,
@@ -114,6 +119,7 @@ impl Platform {
             pit: Pit::new(),
             cmos: Cmos::new(config.mem_size),
             keyboard: I8042::new(),
+            typist: Typist::default(),
             post: PostCode::default(),
             fast_a20: FastA20::default(),
             debug: DebugConsole,
@@ -122,6 +128,7 @@ impl Platform {
             dma: DmaPair::default(),
             a20: true,
             reset: None,
+            exit: None,
             pc: (config.kind == PlatformKind::Pc).then(|| PcParts::new(config)),
             output: ConsoleOut::default(),
             unknown: BTreeMap::new(),
@@ -135,25 +142,36 @@ impl Platform {
             (Some(apics), Some(pc)) => earlier(apics.local.next_event(), pc.next_event(now_ns)),
             _ => None,
         };
-        [self.pit.next_edge(), self.cmos.next_edge(), self.com1.next_event(), self.com2.next_event(), pc]
-            .into_iter()
-            .flatten()
-            .min()
-            .map(|at| at.max(now_ns))
+        let keys = self.typist.next_event(&self.keyboard);
+        [
+            self.pit.next_edge(),
+            self.cmos.next_edge(),
+            self.com1.next_event(),
+            self.com2.next_event(),
+            keys,
+            pc,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .map(|at| at.max(now_ns))
     }
 
     /// Does what is due up to and including `now_ns`; changes nothing if nothing is.
     pub fn advance(&mut self, now_ns: u64) {
         let mut changed = false;
-        if self.pit.next_edge().is_some_and(|at| at <= now_ns) && self.pit.take_edge(now_ns) {
+        let replaced = self.pc.as_ref().is_some_and(|pc| pc.hpet.replaces_legacy());
+        if self.pit.next_edge().is_some_and(|at| at <= now_ns) && self.pit.take_edge(now_ns) && !replaced {
             self.wires.pulse_irq(IRQ_TIMER);
         }
+        self.advance_hpet(now_ns);
         if self.cmos.next_edge().is_some_and(|at| at <= now_ns) {
             self.cmos.advance(now_ns);
             changed = true;
         }
         changed |= self.com1.advance(now_ns);
         changed |= self.com2.advance(now_ns);
+        changed |= self.typist.advance(&mut self.keyboard, now_ns);
         if let (Some(apics), Some(pc)) = (&mut self.wires.apics, &self.pc) {
             apics.local.advance(now_ns);
             changed |= pc.sci_changes(now_ns);
@@ -180,10 +198,10 @@ impl Platform {
         self.com1.input(bytes, now_ns);
     }
 
-    /// Hands in keyboard scan codes (set 1) at `now_ns`.
+    /// Presses keys: scan codes of set 1 from `now_ns` on, each when the guest has read the one before. The machine must call
+    /// [`Platform::next_event`] again afterwards.
     pub fn keyboard_input(&mut self, codes: &[u8], now_ns: u64) {
-        self.keyboard.push_scancodes(codes);
-        self.update_lines(now_ns);
+        self.typist.press(codes, now_ns);
     }
 
     /// True if [`Platform::take_output`] would return output.
@@ -198,6 +216,7 @@ impl Platform {
             for (now, before) in now.virtio.iter_mut().zip(&before.virtio) {
                 now.device.attach_as(&before.device);
             }
+            now.fw_cfg.attach_as(&before.fw_cfg);
         }
     }
 
@@ -209,6 +228,12 @@ impl Platform {
     /// The first reset that the guest asked for, if any: the machine stops there.
     pub fn reset_requested(&self) -> Option<ResetRequest> {
         self.reset
+    }
+
+    /// The first value that the guest has written to the debug-exit port, if any: the machine stops there.
+    #[inline]
+    pub fn exit_requested(&self) -> Option<u32> {
+        self.exit
     }
 
     /// Whether the guest has switched the machine off: it stops there.
@@ -247,6 +272,12 @@ impl Platform {
         (&self.com1, &self.com2, &self.wires, &self.pit, &self.cmos, &self.keyboard).hash(h);
         (&self.post, &self.fast_a20, &self.debug, &self.vga, &self.floppy, &self.dma).hash(h);
         (self.a20, self.reset).hash(h);
+        if !self.typist.is_idle() {
+            self.typist.hash(h);
+        }
+        if let Some(value) = self.exit {
+            value.hash(h);
+        }
         if let (Some(apics), Some(pc)) = (&self.wires.apics, &self.pc) {
             (apics, pc).hash(h);
         }
@@ -261,7 +292,10 @@ impl Platform {
         self.wires.set_irq(self.com1.irq, self.com1.uart.irq());
         self.wires.set_irq(self.com2.irq, self.com2.uart.irq());
         self.wires.set_irq(IRQ_FLOPPY, self.floppy.irq());
-        self.wires.set_irq(IRQ_RTC, self.cmos.irq());
+        // With legacy replacement, the HPET drives this wire.
+        if !self.pc.as_ref().is_some_and(|pc| pc.hpet.replaces_legacy()) {
+            self.wires.set_irq(IRQ_RTC, self.cmos.irq());
+        }
         self.wires.set_irq(IRQ_KEYBOARD, self.keyboard.irq1());
         self.wires.set_irq(IRQ_MOUSE, self.keyboard.irq12());
         if let Some(pc) = &mut self.pc {

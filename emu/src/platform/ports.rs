@@ -8,8 +8,15 @@ use crate::devices::pic8259::Chip;
 
 /// CONFIG_ADDRESS of PCI configuration mechanism 1 (PCI 3.0, 3.2.2.3.2): 32 bits at once, or nothing.
 const PCI_ADDRESS: u16 = 0xcf8;
-/// Its reserved bits read 0.
-const PCI_ADDRESS_BITS: u32 = 0x80ff_fffc;
+/// CONFIG_DATA.
+const PCI_DATA: u16 = 0xcfc;
+const PCI_DATA_LAST: u16 = 0xcff;
+/// Selector of fw_cfg, 16 bits at once, and its data.
+const FW_CFG_SELECT: u16 = 0x510;
+const FW_CFG_DATA: u16 = 0x511;
+/// The debug-exit port, as QEMU's `isa-debug-exit,iobase=0xf4,iosize=4`: a write of any width ends the run.
+const DEBUG_EXIT: u16 = 0xf4;
+const DEBUG_EXIT_LAST: u16 = DEBUG_EXIT + 3;
 const ACPI_PM_LAST: u16 = ACPI_PM_PORT + 11;
 
 /// Which device answers at a port.
@@ -37,9 +44,13 @@ enum Target {
     DmaHigh(u8),
     DmaPage(u8),
     AcpiPm(u8),
-    /// An empty PCI bus: known, and nothing there.
+    /// Ports of PCI configuration that answer only as a whole.
     PciConfig,
+    PciData(u8),
+    FwCfgSelect,
+    FwCfgData,
     PciReset,
+    DebugExit,
     Nothing,
 }
 
@@ -51,7 +62,7 @@ impl Platform {
         if (port, size) == (PCI_ADDRESS, 4)
             && let Some(pc) = &self.pc
         {
-            return pc.pci_address;
+            return pc.pci.address();
         }
         self.count_unknown(port, |count| &mut count.reads);
         let mut bytes = [0u8; 4];
@@ -71,7 +82,19 @@ impl Platform {
         if (port, size) == (PCI_ADDRESS, 4)
             && let Some(pc) = &mut self.pc
         {
-            pc.pci_address = value & PCI_ADDRESS_BITS;
+            pc.pci.set_address(value);
+            return;
+        }
+        if let (Target::PciData(offset), Some(pc)) = (self.target(port), &mut self.pc) {
+            pc.pci.write(offset, size, value);
+            return;
+        }
+        if let ((FW_CFG_SELECT, 2), Some(pc)) = ((port, size), &mut self.pc) {
+            pc.fw_cfg.select(value as u16);
+            return;
+        }
+        if self.target(port) == Target::DebugExit {
+            self.exit.get_or_insert(value);
             return;
         }
         self.count_unknown(port, |count| &mut count.writes);
@@ -115,9 +138,13 @@ impl Platform {
             0x81..=0x8f => Target::DmaPage(port as u8 & 0x0f),
             0x92 => Target::FastA20,
             0xe9 => Target::Debug,
+            DEBUG_EXIT..=DEBUG_EXIT_LAST => Target::DebugExit,
             ACPI_PM_PORT..=ACPI_PM_LAST if self.pc.is_some() => Target::AcpiPm((port - ACPI_PM_PORT) as u8),
             RESET_PORT => Target::PciReset,
+            PCI_DATA..=PCI_DATA_LAST if self.pc.is_some() => Target::PciData(low & 3),
             0xcf8..=0xcff => Target::PciConfig,
+            FW_CFG_SELECT if self.pc.is_some() => Target::FwCfgSelect,
+            FW_CFG_DATA if self.pc.is_some() => Target::FwCfgData,
             0x3f0..=0x3f7 => Register::at(low).map_or(Target::Nothing, Target::Floppy),
             _ if self.vga.owns(port) => Target::Vga,
             _ => Target::Nothing,
@@ -137,12 +164,16 @@ impl Platform {
             Target::KeyboardStatus => self.keyboard.read_status(),
             Target::FastA20 => u8::from(self.a20) << 1 | self.fast_a20.read() & 1,
             Target::Debug => self.debug.read(),
+            Target::DebugExit => 0,
             Target::Vga => self.vga.read(port, now_ns),
             Target::Floppy(register) => self.floppy.read(register),
             Target::DmaLow(index) => self.dma.low.read(index),
             Target::DmaHigh(index) => self.dma.high.read(index),
             Target::DmaPage(index) => self.dma.read_page(index),
             Target::AcpiPm(offset) => self.pc.as_ref().map_or(0xff, |pc| pc.pm.read(offset, now_ns)),
+            Target::PciData(offset) => self.pc.as_ref().map_or(0xff, |pc| pc.pci.read(offset)),
+            Target::FwCfgData => self.pc.as_mut().map_or(0xff, |pc| pc.fw_cfg.read()),
+            Target::FwCfgSelect => 0,
             Target::CmosIndex | Target::Post | Target::PciConfig | Target::PciReset | Target::Nothing => 0xff,
         }
     }
@@ -188,7 +219,8 @@ impl Platform {
                 }
             }
             Target::PciReset if value & 0x04 != 0 => self.request_reset(ResetRequest::PciReset),
-            Target::PciReset | Target::PciConfig | Target::Nothing => {}
+            Target::PciReset | Target::PciConfig | Target::DebugExit | Target::Nothing => {}
+            Target::PciData(_) | Target::FwCfgSelect | Target::FwCfgData => {}
         }
     }
 

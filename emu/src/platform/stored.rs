@@ -1,13 +1,14 @@
 //! The parts of a platform's stored form, and whether a stored form that was read can be used.
 
 use super::{Apics, PcParts, Platform};
-use crate::devices::virtio::{Block, Console, Function, VirtioMmio};
+use crate::devices::virtio::{Block, Console, Entropy, Function, VirtioMmio};
 use crate::devices::{
-    AcpiPm, Cmos, DmaPair, FastA20, Fdc, I8042, IoApic, LocalApic, PicPair, Pit, PostCode, Stored, Uart, Vga,
+    AcpiPm, Cmos, DmaPair, FastA20, Fdc, FwCfg, Hpet, I8042, IoApic, LocalApic, PciBus, PicPair, Pit,
+    PostCode, Stored, Uart, Vga,
 };
 
-/// The version of the platform's own fields: wires, pace of the serial ports, counts.
-const VERSION: u16 = 1;
+/// The version of the platform's own fields: wires, pace of the serial ports, counts, requests to end.
+const VERSION: u16 = 2;
 
 fn version<T: Stored>() -> (&'static str, u16) {
     (T::NAME, T::VERSION)
@@ -30,9 +31,13 @@ pub(crate) fn versions() -> Vec<(&'static str, u16)> {
         version::<Fdc>(),
         version::<DmaPair>(),
         version::<AcpiPm>(),
+        version::<PciBus>(),
+        version::<Hpet>(),
+        version::<FwCfg>(),
         version::<VirtioMmio>(),
         version::<Block>(),
         version::<Console>(),
+        version::<Entropy>(),
     ]
 }
 
@@ -48,9 +53,13 @@ impl Platform {
                 look(device).or_else(|| match device.function() {
                     Function::Block(block) => look(block),
                     Function::Console(console) => look(console),
+                    Function::Entropy(entropy) => look(entropy),
                 })
             };
-            look(&pc.pm).or_else(|| pc.virtio.iter().find_map(|attached| virtio(&attached.device)))
+            look(&pc.pm)
+                .or_else(|| look(&pc.pci))
+                .or_else(|| look(&pc.hpet))
+                .or_else(|| pc.virtio.iter().find_map(|attached| virtio(&attached.device)))
         };
         None.or_else(|| look(&self.com1.uart))
             .or_else(|| look(&self.com2.uart))
@@ -85,11 +94,11 @@ impl Platform {
 mod tests {
     use super::*;
     use crate::devices::virtio::DiskImage;
-    use crate::platform::{PlatformConfig, PlatformKind};
+    use crate::platform::PlatformConfig;
 
     fn pc() -> Platform {
         let disk = Some(DiskImage::from_bytes(&[7; 8192]).unwrap());
-        Platform::new(&PlatformConfig { disk, console: true, kind: PlatformKind::Pc, mem_size: 64 << 20 })
+        Platform::new(&PlatformConfig { disk, console: true, entropy: true, ..PlatformConfig::pc(64 << 20) })
     }
 
     fn hash(platform: &Platform) -> u64 {
@@ -152,12 +161,16 @@ mod tests {
             form(&p.floppy),
             form(&p.dma),
             form(&pc.pm),
+            form(&pc.pci),
+            form(&pc.hpet),
+            form(&pc.fw_cfg),
         ];
         for attached in &pc.virtio {
             forms.push(form(&attached.device));
             forms.push(match attached.device.function() {
                 Function::Block(block) => form(block),
                 Function::Console(console) => form(console),
+                Function::Entropy(entropy) => form(entropy),
             });
         }
         insta::assert_snapshot!(forms.join("\n"));

@@ -83,6 +83,19 @@ impl Wires {
         }
     }
 
+    /// Drives a pin of the I/O APIC, which no ISA interrupt drives then.
+    pub fn set_pin(&mut self, pin: u8, level: bool) {
+        if let Some(apics) = &mut self.apics {
+            apics.set_pin(pin, level);
+        }
+    }
+
+    /// A rising edge on a pin of the I/O APIC.
+    pub fn pulse_pin(&mut self, pin: u8) {
+        self.set_pin(pin, false);
+        self.set_pin(pin, true);
+    }
+
     /// A rising edge on `irq`, whatever its level was; it stays high.
     pub fn pulse_irq(&mut self, irq: u8) {
         self.set_irq(irq, false);

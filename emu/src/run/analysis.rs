@@ -33,7 +33,8 @@ impl Core {
         if h & hflags::PE == 0
             || vm
             || h & (hflags::CS32 | hflags::CS64) == 0
-            || h & (hflags::SS32 | hflags::CS64) == 0
+            // On the way to 64-bit code, in compatibility mode, kernels load whatever data segment there is.
+            || h & (hflags::SS32 | hflags::CS64 | hflags::LMA) == 0
         {
             b.mark(BlockCell::UNSUPPORTED);
         }

@@ -39,6 +39,8 @@ pub enum Stop {
     Reset(String),
     /// The guest switched the machine off.
     PoweredOff,
+    /// The guest wrote this value to the debug-exit port.
+    DebugExit(u32),
     /// Triple fault.
     TripleFault(Box<CrashReport>),
     /// A mode or structure that the machine does not run.
@@ -147,6 +149,9 @@ impl Core {
         }
         if self.cpu.platform.powered_off() {
             return Some(Stop::PoweredOff);
+        }
+        if let Some(value) = self.cpu.platform.exit_requested() {
+            return Some(Stop::DebugExit(value));
         }
         if let Some(reset) = self.cpu.platform.reset_requested() {
             return Some(Stop::Reset(reset.to_string()));

@@ -9,7 +9,7 @@ use goblin::elf::dynamic::{DT_NULL, DT_SONAME};
 use goblin::elf::program_header::{PF_X, PT_DYNAMIC, PT_GNU_RELRO, PT_INTERP, PT_LOAD, PT_TLS};
 
 use super::{SymbolAt, SymbolError, Symbols, frames};
-use crate::load::multiboot::has_multiboot_header;
+use crate::load::multiboot2::has_multiboot_header;
 use crate::load::{ElfView, Width};
 
 /// Bytes of a file page.

@@ -167,6 +167,9 @@ impl Command {
             Self::List { .. } => "list".to_owned(),
             Self::Snapshot { label } => format!("snapshot {label}"),
             Self::Restore { label } => format!("restore {label}"),
+            Self::Type { line: InputLine::Keyboard, bytes } => {
+                format!("type keyboard \"{}\"", bytes.escape_ascii())
+            }
             Self::Type { bytes, .. } => format!("type \"{}\"", bytes.escape_ascii()),
             Self::Nmi => "nmi".to_owned(),
             Self::Silence => "silence".to_owned(),
@@ -206,6 +209,8 @@ pub enum InputLine {
     Com1,
     /// The virtio console.
     Virtio,
+    /// The keyboard.
+    Keyboard,
 }
 
 /// Probe points: those that match everything given. The default selects all.
@@ -327,6 +332,9 @@ pub enum CommandError {
     /// There is no virtio console to type into.
     #[error("the machine has no virtio console; --virtio-console adds one")]
     NoVirtioConsole,
+    /// A character that no key types.
+    #[error("no key of the keyboard types the character {0:#04x}")]
+    NoKey(u8),
     /// The guest has no such channel.
     #[error("there is no channel {name}; {known}")]
     UnknownChannel {

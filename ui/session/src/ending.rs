@@ -45,6 +45,8 @@ pub enum Ending {
     EnoughHits(u64),
     /// A line of the script could not be carried out; the text says which, and why.
     ScriptFailed(String),
+    /// The guest wrote this value to the debug-exit port.
+    DebugExit(u32),
 }
 
 impl Ending {
@@ -81,6 +83,9 @@ impl fmt::Display for Ending {
             Self::EnoughHits(1) => f.write_str("there was 1 hit"),
             Self::EnoughHits(hits) => write!(f, "there were {}", counted(*hits, "hit")),
             Self::ScriptFailed(why) => f.write_str(why),
+            Self::DebugExit(value) => {
+                write!(f, "the guest wrote {value:#x} to the debug-exit port")
+            }
         }
     }
 }

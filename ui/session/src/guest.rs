@@ -2,6 +2,7 @@
 //!
 //! A [`GuestBuilder`] names the parts of a guest; [`GuestBuilder::open`] reads them. Not here: probes, and the run.
 
+mod hardware;
 mod parts;
 mod recorded;
 
@@ -10,10 +11,10 @@ pub use recorded::{Places, ReplayError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use trapline_emu::devices::virtio::{DiskError, DiskImage};
+use trapline_emu::devices::virtio::DiskError;
 use trapline_emu::load::linux::{CMDLINE_ON_MINIMAL, DEFAULT_CMDLINE};
-use trapline_emu::load::{InitramfsError, LoadError, Width as FileWidth};
-use trapline_emu::platform::{PlatformConfig, PlatformKind};
+use trapline_emu::load::{ElfView, InitramfsError, LinuxEntry, LoadError, Width as FileWidth};
+use trapline_emu::platform::{PlatformKind, VirtioBus};
 use trapline_emu::symbols::{SymbolError, UserModule};
 use trapline_emu::{BootFiles, BootModule, CpuModel, Machine, MachineConfig, MachineError};
 use trapline_os::{Linux, OsProfile, TrapOs};
@@ -21,6 +22,8 @@ use trapline_providers::{Abi, ProbeOptions, Rules, Target, TargetProcess};
 use trapline_rpn::Width;
 
 use crate::files::{FileError, read_file};
+use crate::recording::Defaults;
+use hardware::Hardware;
 
 /// The word before the name of an embedded guest.
 const EMBEDDED: &str = "embedded:";
@@ -84,9 +87,15 @@ pub enum GuestError {
         /// What is wrong with it.
         error: DiskError,
     },
+    /// A 64-bit image on a 32-bit CPU.
+    #[error("{0} is a 64-bit image, which --cpu ia32 cannot run; use --cpu x86-64")]
+    NeedsLongMode(String),
     /// The minimal platform has no virtio devices.
-    #[error("{0} needs --platform pc: the minimal platform has no virtio devices")]
+    #[error("{0} needs --platform pc: the minimal platform has no such device")]
     NeedsPc(&'static str),
+    /// The name of a file of fw_cfg is too long, or not ASCII.
+    #[error("{0:?} cannot be the name of a file in fw_cfg: it must have 1 to 55 characters of ASCII")]
+    FwCfgName(String),
     /// A path in the guest begins with `/`.
     #[error("{0:?} is not the path of a file in the guest, such as /bin/busybox")]
     GuestPath(String),
@@ -234,17 +243,6 @@ pub struct GuestBuilder {
     hardware: Hardware,
 }
 
-/// The guest's hardware.
-#[derive(Debug, Clone)]
-struct Hardware {
-    memory: u64,
-    platform: Option<PlatformKind>,
-    disk: Option<Content>,
-    virtio_console: bool,
-    cmdline: Option<String>,
-    append: Vec<String>,
-}
-
 impl GuestBuilder {
     /// A guest of an image file: a Linux bzImage or vmlinux, a Multiboot or ELF kernel, also gzipped; or of
     /// `embedded:NAME`.
@@ -266,14 +264,7 @@ impl GuestBuilder {
     }
 
     fn new(image: ImageSource) -> Self {
-        let hardware = Hardware {
-            memory: DEFAULT_MEMORY,
-            platform: None,
-            disk: None,
-            virtio_console: false,
-            cmdline: None,
-            append: Vec::new(),
-        };
+        let hardware = Hardware::new();
         let options = ProbeOptions::default();
         let (modules, files, symbols) = (Vec::new(), Vec::new(), Vec::new());
         Self { image, modules, initrd: None, files, symbols, options, hardware }
@@ -313,7 +304,14 @@ impl GuestBuilder {
         self
     }
 
-    /// The devices; by default those of a PC for Linux, and the minimal platform for other guests.
+    /// The CPU; by default the 64-bit one where the image, or a module of it, may need long mode.
+    #[must_use]
+    pub fn cpu(mut self, model: CpuModel) -> Self {
+        self.hardware.cpu = Some(model);
+        self
+    }
+
+    /// The devices; by default those of a PC.
     #[must_use]
     pub fn platform(mut self, kind: PlatformKind) -> Self {
         self.hardware.platform = Some(kind);
@@ -360,6 +358,34 @@ impl GuestBuilder {
     #[must_use]
     pub fn virtio_console(mut self) -> Self {
         self.hardware.virtio_console = true;
+        self
+    }
+
+    /// How a bzImage is entered; by default the kernel inside, unpacked here.
+    #[must_use]
+    pub fn entry(mut self, entry: LinuxEntry) -> Self {
+        self.hardware.entry = entry;
+        self
+    }
+
+    /// Gives the PC platform a virtio source of entropy, whose bytes are the same in every run.
+    #[must_use]
+    pub fn virtio_entropy(mut self) -> Self {
+        self.hardware.virtio_entropy = true;
+        self
+    }
+
+    /// Where the virtio devices are; by default at addresses that ACPI names.
+    #[must_use]
+    pub fn virtio_bus(mut self, bus: VirtioBus) -> Self {
+        self.hardware.virtio_bus = bus;
+        self
+    }
+
+    /// A file of fw_cfg, of the PC platform; `name` is by custom `opt/..`.
+    #[must_use]
+    pub fn fw_cfg(mut self, name: &str, content: impl Into<Content>) -> Self {
+        self.hardware.fw_cfg.push((name.to_owned(), content.into()));
         self
     }
 
@@ -460,8 +486,26 @@ impl Guest {
     /// Its devices.
     pub fn platform(&self) -> PlatformKind {
         let linux = self.target.image().plan().linux.is_some();
-        let default = if linux { PlatformKind::Pc } else { PlatformKind::Minimal };
+        let default = match self.hardware.defaults {
+            Defaults::ByWidth if !linux => PlatformKind::Minimal,
+            _ => PlatformKind::Pc,
+        };
         self.hardware.platform.unwrap_or(default)
+    }
+
+    /// Its CPU.
+    pub fn cpu(&self) -> CpuModel {
+        let plan = self.target.image().plan();
+        let wide = |module: &BootModule| {
+            ElfView::parse(&module.bytes).is_ok_and(|view| view.width() == FileWidth::Bits64)
+        };
+        let needed = match self.hardware.defaults {
+            Defaults::ByWidth => plan.width == FileWidth::Bits64,
+            Defaults::ByNeed => {
+                plan.may_enter_long_mode() || plan.linux.is_none() && self.modules.iter().any(wide)
+            }
+        };
+        self.hardware.cpu.unwrap_or(if needed { CpuModel::X86_64 } else { CpuModel::Ia32 })
     }
 
     /// The kernel command line that it will get.
@@ -484,35 +528,22 @@ impl Guest {
     /// # Errors
     /// Memory is too small, a disk cannot be read, or the parts do not fit together.
     pub fn machine(&self) -> Result<Machine, GuestError> {
-        let model = match self.target.image().plan().width {
-            FileWidth::Bits32 => CpuModel::Ia32,
-            FileWidth::Bits64 => CpuModel::X86_64,
-        };
-        let devices = self.devices()?;
+        let model = self.cpu();
+        if model == CpuModel::Ia32 && self.target.image().plan().width == FileWidth::Bits64 {
+            return Err(GuestError::NeedsLongMode(self.name.clone()));
+        }
+        let devices = self.hardware.devices(self.platform())?;
         let config = MachineConfig { mem_size: self.hardware.memory, model };
         let mut machine = Machine::with_platform(&config, &devices)?;
         let line = self.cmdline();
-        let files = BootFiles { cmdline: &line, modules: &self.modules, initrd: &self.initrd };
+        let files = BootFiles {
+            cmdline: &line,
+            modules: &self.modules,
+            initrd: &self.initrd,
+            entry: self.hardware.entry,
+        };
         machine.load(self.target.image(), &files)?;
         Ok(machine)
-    }
-
-    fn devices(&self) -> Result<PlatformConfig, GuestError> {
-        let Hardware { memory, disk, virtio_console, .. } = &self.hardware;
-        let kind = self.platform();
-        let asked = [(disk.is_some(), "--disk"), (*virtio_console, "--virtio-console")];
-        if let (PlatformKind::Minimal, Some((_, option))) = (kind, asked.iter().find(|(asked, _)| *asked)) {
-            return Err(GuestError::NeedsPc(option));
-        }
-        let disk = disk.as_ref().map(|content| match content {
-            Content::File(path) => DiskImage::open(path).map_err(|error| match error {
-                DiskError::Unreadable(error) => FileError::Read { path: path.clone(), error }.into(),
-                error => GuestError::Disk { path: path.clone(), error },
-            }),
-            Content::Bytes(bytes) => disk_of(bytes, content),
-            Content::Read { bytes, .. } => disk_of(bytes, content),
-        });
-        Ok(PlatformConfig { mem_size: *memory, kind, disk: disk.transpose()?, console: *virtio_console })
     }
 
     /// The reader of its system's tasks, if the system is known.
@@ -525,10 +556,6 @@ impl Guest {
         let (linux, target) = (self.linux.clone(), Arc::clone(&self.target));
         Box::new(move || profile(linux.as_ref(), &target))
     }
-}
-
-fn disk_of(bytes: &[u8], content: &Content) -> Result<DiskImage, GuestError> {
-    DiskImage::from_bytes(bytes).map_err(|error| GuestError::Disk { path: content.name().into(), error })
 }
 
 fn profile(linux: Option<&Linux>, target: &Target) -> Option<Box<dyn OsProfile>> {

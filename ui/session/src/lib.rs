@@ -107,8 +107,9 @@ pub use timeline::{
     TravelError,
 };
 pub use trapline_dump::{Compression, CrashDump, DumpFile, DumpFormat, DumpInfo, Vmcore};
-pub use trapline_emu::platform::PlatformKind;
-pub use trapline_emu::{Digest, Moment, SentByte, SnapshotMismatch, Watch, WatchKind};
+pub use trapline_emu::load::LinuxEntry;
+pub use trapline_emu::platform::{PlatformKind, VirtioBus};
+pub use trapline_emu::{CpuModel, Digest, Moment, SentByte, SnapshotMismatch, Watch, WatchKind};
 pub use trapline_interposer::{
     AlteredRun, CoreFile, DClause, DVariable, Difference, HandlerError, HandlerState, HandlerTrace,
     ProbeNames, Word,

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use trapline_session::numbers;
 
 use super::{FormArgs, MachineArgs};
+use crate::devices::CPU_MODEL;
 
 /// `dti`.
 #[derive(Debug, Args)]
@@ -26,8 +27,9 @@ pub enum DtiCommand {
     Follow(DtiFollowArgs),
 }
 
-/// Where channels are.
+/// Where channels are. Here `--cpu` is the number of a CPU.
 #[derive(Debug, Args)]
+#[command(mut_arg(CPU_MODEL, |arg| arg.long(CPU_MODEL)))]
 pub struct DtiSource {
     /// A recording, whose name ends in .tlr; a crash dump; or a kernel as `run` takes it
     #[arg(value_name = "IMAGE|FILE.tlr|DUMP", help_heading = "Arguments")]

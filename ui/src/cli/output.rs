@@ -16,9 +16,10 @@ pub struct OutputArgs {
     /// Print the variables at the end, like `getvars` in a script
     #[arg(long, short_alias = 'g', help_heading = "Output")]
     pub getvars: bool,
-    /// Output of the guest's console: stdio, none or a file [default: stdio without probes or with
+    /// Output of the guest's console: stdio, none, vga or a file [default: stdio without probes or with
     /// --log-to com1, else none].
-    /// stdio is standard output, or standard error if records go to standard output
+    /// stdio is standard output, or standard error if records go to standard output; vga prints the text screen there at the
+    /// end of the run instead
     #[arg(long, value_name = "WHERE", help_heading = "Output")]
     pub console: Option<String>,
     /// Format of records

@@ -120,7 +120,7 @@ fn fuzzer() -> Result<PathBuf, Failure> {
 fn record(args: &FuzzArgs, talk: &Talk) -> Result<PathBuf, Failure> {
     let path = args.findings.join(RUN);
     let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
-    overwrite::check(inputs.chain(args.devices.disk.as_deref()), [("the recording", path.as_path())])?;
+    overwrite::check(inputs.chain(args.devices.files()), [("the recording", path.as_path())])?;
     let from = match args.at {
         None => 0,
         Some(Position::At { icount, ordinal: 0 }) => icount,

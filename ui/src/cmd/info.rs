@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use trapline_providers::{Abi, Rules};
-use trapline_session::{Command, Event, PlatformKind, Recording, RunConfig, counted};
+use trapline_session::{Command, CpuModel, Event, PlatformKind, Recording, RunConfig, VirtioBus, counted};
 
 use crate::cli::{OutputArgs, RecordFormat};
 use crate::failure::Failure;
@@ -89,8 +89,12 @@ fn configuration(config: &RunConfig) -> Value {
         "made_by": config.made_by,
         "files": files.collect::<Vec<_>>(),
         "mem_bytes": config.memory,
+        "cpu": config.cpu.map(|model| if model == CpuModel::Ia32 { "ia32" } else { "x86-64" }),
         "platform": config.platform.map(|kind| if kind == PlatformKind::Pc { "pc" } else { "minimal" }),
         "virtio_console": config.virtio_console,
+        "virtio_rng": config.virtio_entropy,
+        "virtio": if config.virtio_bus == VirtioBus::Pci { "pci" } else { "mmio" },
+        "fw_cfg": config.fw_cfg.iter().map(|(name, _)| name).collect::<Vec<_>>(),
         "cmdline": config.cmdline,
         "append": config.append,
         "fbt": if options.fbt == Rules::Strict { "strict" } else { "full" },

@@ -27,8 +27,13 @@ pub type Reached = Result<Option<(Session, Exit)>, Failure>;
 /// The files that are read.
 pub fn inputs<'a>(image: &'a Path, args: &'a MachineArgs) -> impl Iterator<Item = &'a Path> {
     let modules = args.module.iter().map(|text| Path::new(options::module_file(text).0));
-    let files = [Some(image), args.initrd.as_deref(), args.devices.disk.as_deref()];
-    files.into_iter().flatten().chain(modules).chain(args.sym.iter().map(PathBuf::as_path))
+    let files = [Some(image), args.initrd.as_deref()];
+    files
+        .into_iter()
+        .flatten()
+        .chain(args.devices.files())
+        .chain(modules)
+        .chain(args.sym.iter().map(PathBuf::as_path))
 }
 
 /// Goes to the position that the options name. From a snapshot without a position, nothing runs.

@@ -77,6 +77,7 @@ pub fn finish(
     outputs.sink.end(&end).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
     // Console output that precedes this text must be written before it.
     outputs.console.write(b"")?;
+    outputs.console.show_screen(&session.screen())?;
     drop(outputs);
     report(args, session, ended, &end, talk);
     Ok(())

@@ -34,7 +34,7 @@ use crate::{ctrl_c, no_effect, options, overwrite};
 pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     no_effect::of_run(args)?;
     let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
-    let inputs = inputs.chain(args.devices.disk.as_deref()).chain(args.script.as_deref());
+    let inputs = inputs.chain(args.devices.files()).chain(args.script.as_deref());
     let inputs = inputs.chain(args.restore.as_deref());
     let recording = args.recording.record.as_deref().map(|path| ("the recording", path));
     let snapshot = args.save.as_deref().map(|path| ("the snapshot", path));

@@ -137,7 +137,7 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
     let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
     let recording = args.recording.record.as_deref().map(|path| ("the recording", path));
     let outputs = recording.into_iter().chain(written(args));
-    let inputs = inputs.chain(args.devices.disk.as_deref()).chain(args.keys.as_deref());
+    let inputs = inputs.chain(args.devices.files()).chain(args.keys.as_deref());
     overwrite::check(inputs.chain(args.templates.as_deref()), outputs)?;
     let templates = templates(args)?;
     let memory = args.mem.unwrap_or(DEFAULT_MEMORY);

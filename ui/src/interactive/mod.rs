@@ -117,7 +117,7 @@ impl Person {
             Key::Command(b'c') if self.has_virtio => {
                 let (line, name) = match self.line {
                     InputLine::Com1 => (InputLine::Virtio, "hvc0"),
-                    InputLine::Virtio => (InputLine::Com1, "ttyS0"),
+                    InputLine::Virtio | InputLine::Keyboard => (InputLine::Com1, "ttyS0"),
                 };
                 self.line = line;
                 self.say(&format!("input now goes to {name}"));

@@ -16,9 +16,6 @@ pub fn of_fuzz(args: &FuzzArgs) -> Result<(), Failure> {
         (args.mem.is_some(), "--mem"),
         (args.cmdline.cmdline.is_some(), "--cmdline"),
         (!args.cmdline.append.is_empty(), "--append"),
-        (devices.platform.is_some(), "--platform"),
-        (devices.disk.is_some(), "--disk"),
-        (devices.virtio_console, "--virtio-console"),
         (guest.initrd.is_some(), "--initrd"),
         (!guest.module.is_empty(), "--module"),
         (!guest.file.is_empty(), "--file"),
@@ -59,7 +56,7 @@ pub fn of_fuzz(args: &FuzzArgs) -> Result<(), Failure> {
         return Err(refused("--fix", "with --function: only its inputs are changed"));
     }
     if is_recording(Path::new(&guest.image)) || args.explain {
-        return first(&of_guests).map_or(Ok(()), |option| {
+        return first(&of_guests).or_else(|| first(&devices.given())).map_or(Ok(()), |option| {
             Err(refused(option, "with a recording, which has its guest, its probes and its course"))
         });
     }

@@ -27,9 +27,14 @@ run | --follow-fork | run k -n x --follow-fork
 run | --cmdline | -
 run | --append | -
 run | --mem | -
+run | --cpu | -
+run | --entry | -
 run | --platform | -
 run | --disk | -
 run | --virtio-console | -
+run | --virtio-rng | -
+run | --virtio | run k --virtio pci
+run | --fw-cfg | -
 run | --probe | -
 run | --name | -
 run | --d-script | -
@@ -147,9 +152,14 @@ dump | --sym | dump a.tlr -o a --sym a
 dump | --mem | dump a.tlr -o a --mem 64M
 dump | --cmdline | dump a.tlr -o a --cmdline a
 dump | --append | dump a.tlr -o a --append a
+dump | --cpu | dump a.tlr -o a --cpu ia32
+dump | --entry | dump a.tlr -o a --entry 32
 dump | --platform | dump a.tlr -o a --platform pc
 dump | --disk | dump a.tlr -o a --disk a
 dump | --virtio-console | dump a.tlr -o a --virtio-console
+dump | --virtio-rng | dump a.tlr -o a --virtio-rng
+dump | --virtio | dump a.tlr -o a --virtio pci
+dump | --fw-cfg | dump a.tlr -o a --fw-cfg a=b
 dump | --image-dir | dump k -o a --image-dir a
 dump | --format | dump k -o a -f json
 list | --module | -
@@ -166,9 +176,14 @@ list | --limit-insns | list k --limit-insns 5
 list | --cmdline | list k --cmdline a
 list | --append | list k --append a
 list | --mem | list k --mem 64M
+list | --cpu | list k --cpu ia32
+list | --entry | list k --entry 32
 list | --platform | list k --platform pc
 list | --disk | list k --disk a
 list | --virtio-console | list k --virtio-console
+list | --virtio-rng | list k --virtio-rng
+list | --virtio | list k --virtio pci
+list | --fw-cfg | list k --fw-cfg a=b
 list | --modules | list k --modules
 list | --processes | list k --processes
 list | --verbose | list k -v
@@ -206,9 +221,14 @@ tui | --follow-fork | tui k -n x --follow-fork
 tui | --cmdline | tui a.tlr --cmdline b
 tui | --append | tui a.tlr --append b
 tui | --mem | tui a.tlr --mem 32M
+tui | --cpu | tui a.tlr --cpu ia32
+tui | --entry | tui a.tlr --entry 32
 tui | --platform | tui a.tlr --platform pc
 tui | --disk | tui a.tlr --disk b
 tui | --virtio-console | tui a.tlr --virtio-console
+tui | --virtio-rng | tui a.tlr --virtio-rng
+tui | --virtio | tui a.tlr --virtio pci
+tui | --fw-cfg | tui a.tlr --fw-cfg a=b
 tui | --image-dir | tui k --image-dir a
 tui | --probe | -
 tui | --name | -
@@ -281,9 +301,14 @@ fuzz | --follow-fork | fuzz k -n x --follow-fork
 fuzz | --cmdline | fuzz a.tlr --cmdline b
 fuzz | --append | fuzz a.tlr --append b
 fuzz | --mem | fuzz a.tlr --mem 64M
+fuzz | --cpu | fuzz a.tlr --cpu ia32
+fuzz | --entry | fuzz a.tlr --entry 32
 fuzz | --platform | fuzz a.tlr --platform pc
 fuzz | --disk | fuzz a.tlr --disk b
 fuzz | --virtio-console | fuzz a.tlr --virtio-console
+fuzz | --virtio-rng | fuzz a.tlr --virtio-rng
+fuzz | --virtio | fuzz a.tlr --virtio pci
+fuzz | --fw-cfg | fuzz a.tlr --fw-cfg a=b
 fuzz | --probe | fuzz a.tlr --probe b
 fuzz | --name | fuzz a.tlr --name b
 fuzz | --d-script | fuzz a.tlr -s b
@@ -334,9 +359,14 @@ dti list | --sym | dti list a.tlr --sym b
 dti list | --mem | dti list a.tlr --mem 64M
 dti list | --cmdline | dti list a.tlr --cmdline b
 dti list | --append | dti list a.tlr --append b
+dti list | --cpu-model | dti list a.tlr --cpu-model ia32
+dti list | --entry | dti list a.tlr --entry 32
 dti list | --platform | dti list a.tlr --platform pc
 dti list | --disk | dti list a.tlr --disk b
 dti list | --virtio-console | dti list a.tlr --virtio-console
+dti list | --virtio-rng | dti list a.tlr --virtio-rng
+dti list | --virtio | dti list a.tlr --virtio pci
+dti list | --fw-cfg | dti list a.tlr --fw-cfg a=b
 dti list | --image-dir | dti list k --image-dir b
 dti list | --format | -
 dti show | --restore | dti show a.tlr --restore b
@@ -350,9 +380,14 @@ dti show | --sym | dti show a.tlr --sym b
 dti show | --mem | dti show a.tlr --mem 64M
 dti show | --cmdline | dti show a.tlr --cmdline b
 dti show | --append | dti show a.tlr --append b
+dti show | --cpu-model | dti show a.tlr --cpu-model ia32
+dti show | --entry | dti show a.tlr --entry 32
 dti show | --platform | dti show a.tlr --platform pc
 dti show | --disk | dti show a.tlr --disk b
 dti show | --virtio-console | dti show a.tlr --virtio-console
+dti show | --virtio-rng | dti show a.tlr --virtio-rng
+dti show | --virtio | dti show a.tlr --virtio pci
+dti show | --fw-cfg | dti show a.tlr --fw-cfg a=b
 dti show | --image-dir | dti show k --image-dir b
 dti show | --format | -
 dti show | --view | dti show k -f json --view hex
@@ -373,9 +408,14 @@ dti follow | --sym | dti follow a.tlr --sym b
 dti follow | --mem | dti follow a.tlr --mem 64M
 dti follow | --cmdline | dti follow a.tlr --cmdline b
 dti follow | --append | dti follow a.tlr --append b
+dti follow | --cpu-model | dti follow a.tlr --cpu-model ia32
+dti follow | --entry | dti follow a.tlr --entry 32
 dti follow | --platform | dti follow a.tlr --platform pc
 dti follow | --disk | dti follow a.tlr --disk b
 dti follow | --virtio-console | dti follow a.tlr --virtio-console
+dti follow | --virtio-rng | dti follow a.tlr --virtio-rng
+dti follow | --virtio | dti follow a.tlr --virtio pci
+dti follow | --fw-cfg | dti follow a.tlr --fw-cfg a=b
 dti follow | --image-dir | dti follow k --image-dir b
 dti follow | --format | -
 dti follow | --view | dti follow k -f json --view hex

@@ -138,7 +138,7 @@ impl Kernel {
             entry: 0x10_0000,
             mode: EntryMode::Flat32,
             width,
-            multiboot: None,
+            protocol: None,
             linux: None,
             sections: vec![text],
         }

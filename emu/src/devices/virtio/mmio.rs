@@ -1,7 +1,7 @@
 //! The memory-mapped transport (virtio 1.2, chapter 4.2), version 2.
 
 use super::queue::{MAX_SIZE, Memory, Queue};
-use super::{Block, Console, REQUEST_NS, block};
+use super::{Block, Console, Entropy, REQUEST_NS, block};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of the register window that firmware announces.
@@ -28,26 +28,29 @@ pub enum Function {
     Block(Block),
     /// A console.
     Console(Console),
+    /// A source of entropy.
+    Entropy(Entropy),
 }
 
 impl Function {
-    fn device_id(&self) -> u32 {
+    pub(super) fn device_id(&self) -> u32 {
         match self {
             Self::Block(_) => 2,
             Self::Console(_) => 3,
+            Self::Entropy(_) => 4,
         }
     }
 
     fn features(&self) -> u64 {
         match self {
             Self::Block(_) => VERSION_1 | block::FEATURES,
-            Self::Console(_) => VERSION_1,
+            Self::Console(_) | Self::Entropy(_) => VERSION_1,
         }
     }
 
-    fn queues(&self) -> usize {
+    pub(super) fn queues(&self) -> usize {
         match self {
-            Self::Block(_) => 1,
+            Self::Block(_) | Self::Entropy(_) => 1,
             Self::Console(_) => 2,
         }
     }
@@ -55,7 +58,7 @@ impl Function {
     fn config(&self, offset: u64) -> u8 {
         match self {
             Self::Block(block) => block.config(offset),
-            Self::Console(_) => 0,
+            Self::Console(_) | Self::Entropy(_) => 0,
         }
     }
 }
@@ -141,7 +144,7 @@ impl VirtioMmio {
     pub fn take_output(&mut self) -> Vec<u8> {
         match &mut self.function {
             Function::Console(console) => console.take_output(),
-            Function::Block(_) => Vec::new(),
+            Function::Block(_) | Function::Entropy(_) => Vec::new(),
         }
     }
 
@@ -156,6 +159,10 @@ impl VirtioMmio {
                 block.serve(queue, memory)
             }
             Function::Console(console) => console.serve(&mut self.queues, memory),
+            Function::Entropy(entropy) => {
+                let [queue, _] = &mut self.queues;
+                entropy.serve(queue, memory)
+            }
         };
         match done {
             Ok(None) => {}

@@ -1,4 +1,5 @@
-//! Virtio devices (Virtual I/O Device specification 1.2): split queues, the memory-mapped transport, a disk, a console.
+//! Virtio devices (Virtual I/O Device specification 1.2): split queues, the memory-mapped
+//! transport and that of PCI, a disk, a console, a source of entropy.
 //!
 //! The devices own no memory. They access guest memory only in [`VirtioMmio::serve`], which the machine calls at the
 //! virtual time that [`VirtioMmio::next_event`] names: one chain of descriptors a call, so that each request takes time
@@ -8,12 +9,15 @@
 mod block;
 mod console;
 mod disk;
+mod entropy;
 mod mmio;
+mod pci;
 mod queue;
 
 pub use block::Block;
 pub use console::Console;
 pub use disk::{DiskError, DiskImage};
+pub use entropy::Entropy;
 pub use mmio::{Function, VirtioMmio, WINDOW_BYTES};
 pub use queue::Memory;
 

@@ -55,6 +55,8 @@ impl SetupHeader {
         payload_offset: u32 = 0x248, since 0x208, else 0;
         /// Length of the payload in bytes.
         payload_length: u32 = 0x24c, since 0x208, else 0;
+        /// Where the kernel is unpacked to, if it is loaded below.
+        pref_address: u64 = 0x258, since 0x20a, else 0x10_0000;
         /// Bytes of memory that the image needs from where it is loaded.
         init_size: u32 = 0x260, since 0x20a, else 0;
     }

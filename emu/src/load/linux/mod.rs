@@ -1,10 +1,14 @@
 //! Files that speak the Linux x86 boot protocol: bzImage, and a bare `vmlinux`. Their plans are made in `planning.rs`, and what
 //! the kernel is given at entry in `linux_params.rs`.
 //!
-//! A bzImage's own decompressor is not run. The kernel inside is unpacked here and loaded where it was linked to run,
-//! as the decompressor would do with KASLR off; this saves a few hundred million instructions. An image without such a
+//! A bzImage's own decompressor is not run, unless that is asked for ([`LinuxEntry`]). The kernel inside is unpacked here and
+//! loaded where it was linked to run, as the decompressor would do with KASLR off; this saves a few hundred million instructions. An image without such a
 //! payload (memtest86+) is entered at its protected-mode code. Section numbers below refer to the kernel's
 //! Documentation/x86/boot.rst.
+
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::sync::Arc;
 
 mod checksum;
 mod header;
@@ -121,6 +125,14 @@ pub enum LinuxError {
         /// End of RAM or of what the kernel accepts.
         high: u64,
     },
+    /// There is no such entry point.
+    #[error("{name} has no {what} entry point of its own; only a bzImage can have one")]
+    NoEntry {
+        /// The image.
+        name: String,
+        /// "32-bit" or "64-bit".
+        what: &'static str,
+    },
     /// The memory below 1 MiB is needed for the boot parameters.
     #[error("the kernel's memory at {start:#x} overlaps the boot parameters below {end:#x}")]
     LowMemory {
@@ -138,6 +150,42 @@ pub struct LinuxPlan {
     pub header: SetupHeader,
     /// Compression of the payload that the kernel came from: "xz", ...; `None` for a bare kernel or none inside.
     pub payload: Option<&'static str>,
+    /// The image's own protected-mode code, which unpacks the kernel, where there is some.
+    pub unpacker: Option<Unpacker>,
+}
+
+/// The protected-mode code of a bzImage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unpacker {
+    /// The whole file.
+    pub file: Arc<[u8]>,
+    /// Its bytes in the file.
+    pub code: Range<usize>,
+}
+
+/// How a bzImage is entered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LinuxEntry {
+    /// The kernel inside, unpacked by the loader.
+    #[default]
+    Kernel,
+    /// The image's own code at its 32-bit entry point.
+    Bits32,
+    /// The same at its 64-bit entry point.
+    Bits64,
+}
+
+impl LinuxPlan {
+    /// Where the image's own code begins.
+    pub fn start(&self) -> u64 {
+        self.header.code32_start().into()
+    }
+
+    /// First address after the memory in which the image's own code unpacks the kernel.
+    pub fn unpacking_end(&self) -> u64 {
+        let lowest = self.header.pref_address().max(self.start());
+        lowest.saturating_add(self.header.init_size().into())
+    }
 }
 
 /// The default command line: the console on COM1 from the first line on, the text where it was linked, so that symbols

@@ -176,9 +176,16 @@ impl GuestBuilder {
             config.symbols.push(keeper.keep(content)?);
         }
         config.options = builder.options.clone();
-        let Hardware { platform, disk, virtio_console, cmdline, append, .. } = &mut builder.hardware;
+        let hardware = &mut builder.hardware;
+        for (name, content) in &mut hardware.fw_cfg {
+            config.fw_cfg.push((name.clone(), keeper.keep(content)?));
+        }
+        (config.virtio_entropy, config.virtio_bus) = (hardware.virtio_entropy, hardware.virtio_bus);
+        config.entry = hardware.entry;
+        let Hardware { cpu, platform, defaults, disk, virtio_console, cmdline, append, .. } = hardware;
         config.disk = disk.as_mut().map(|content| keeper.disk(content)).transpose()?;
-        (config.platform, config.virtio_console) = (*platform, *virtio_console);
+        (config.cpu, config.platform, config.defaults) = (*cpu, *platform, *defaults);
+        config.virtio_console = *virtio_console;
         (config.cmdline, config.append) = (cmdline.clone(), append.clone());
         Ok((builder, config, keeper.blobs))
     }
@@ -204,11 +211,21 @@ impl GuestBuilder {
         }
         builder.options = config.options.clone();
         let disk = config.disk.as_ref().map(|file| finder.disk(file)).transpose()?;
+        let mut fw_cfg = Vec::new();
+        for (name, file) in &config.fw_cfg {
+            fw_cfg.push((name.clone(), finder.find("fw_cfg file", file)?));
+        }
         builder.hardware = Hardware {
             memory: config.memory,
+            cpu: config.cpu,
             platform: config.platform,
+            defaults: config.defaults,
             disk,
             virtio_console: config.virtio_console,
+            virtio_entropy: config.virtio_entropy,
+            virtio_bus: config.virtio_bus,
+            fw_cfg,
+            entry: config.entry,
             cmdline: config.cmdline.clone(),
             append: config.append.clone(),
         };

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use trapline_emu::platform::PlatformKind;
+use trapline_emu::CpuModel;
+use trapline_emu::load::LinuxEntry;
+use trapline_emu::platform::{PlatformKind, VirtioBus};
 use trapline_providers::ProbeOptions;
 
 use super::hash::Hash;
@@ -32,6 +34,22 @@ pub struct EmbeddedGuest {
     pub modules: Vec<(String, RecordedFile)>,
 }
 
+/// How what was not asked for is chosen. A recording keeps the rule under which it was made.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Defaults {
+    /// The CPU by the width of the image's file; a PC's devices for Linux, and the minimal platform for other guests.
+    /// Recordings without this field were made under this rule.
+    #[default]
+    ByWidth,
+    /// The CPU by whether the image may need long mode; a PC's devices.
+    ByNeed,
+}
+
+impl Defaults {
+    /// The rule of this build.
+    pub(crate) const NOW: Self = Self::ByNeed;
+}
+
 /// The machine, the guest and the options for records. Together with the log of inputs, it determines a run completely.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunConfig {
@@ -54,10 +72,28 @@ pub struct RunConfig {
     pub disk: Option<RecordedFile>,
     /// Bytes of memory.
     pub memory: u64,
+    /// The CPU, if not the image's own.
+    #[serde(default)]
+    pub cpu: Option<CpuModel>,
+    /// How the image's own CPU and devices are chosen.
+    #[serde(default)]
+    pub defaults: Defaults,
     /// The devices, if not the image's own.
     pub platform: Option<PlatformKind>,
     /// Whether there is a virtio console.
     pub virtio_console: bool,
+    /// Whether there is a virtio source of entropy.
+    #[serde(default)]
+    pub virtio_entropy: bool,
+    /// Where the virtio devices are.
+    #[serde(default)]
+    pub virtio_bus: VirtioBus,
+    /// Files of fw_cfg, by their names.
+    #[serde(default)]
+    pub fw_cfg: Vec<(String, RecordedFile)>,
+    /// How a bzImage is entered.
+    #[serde(default)]
+    pub entry: LinuxEntry,
     /// The kernel command line, if not the image's own.
     pub cmdline: Option<String>,
     /// The words that are appended to it.
@@ -87,8 +123,14 @@ impl RunConfig {
             symbols: Vec::new(),
             disk: None,
             memory,
+            cpu: None,
+            defaults: Defaults::NOW,
             platform: None,
             virtio_console: false,
+            virtio_entropy: false,
+            virtio_bus: VirtioBus::default(),
+            fw_cfg: Vec::new(),
+            entry: LinuxEntry::default(),
             cmdline: None,
             append: Vec::new(),
             options: ProbeOptions::default(),
@@ -129,5 +171,6 @@ impl RunConfig {
             .chain(self.files.iter().map(|(_, file)| ("file", file)))
             .chain(self.symbols.iter().map(|file| ("symbol file", file)))
             .chain(self.disk.iter().map(|file| ("disk image", file)))
+            .chain(self.fw_cfg.iter().map(|(_, file)| ("fw_cfg file", file)))
     }
 }

@@ -14,7 +14,7 @@ mod reader;
 mod verify;
 mod writer;
 
-pub use config::{EmbeddedGuest, RecordedFile, RunConfig};
+pub use config::{Defaults, EmbeddedGuest, RecordedFile, RunConfig};
 pub use format::FormatError;
 #[doc(hidden)]
 pub use format::{Framer, Kind};

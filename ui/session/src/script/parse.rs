@@ -451,16 +451,17 @@ fn listing(line: &mut Line<'_>) -> Parsed<Command> {
     Ok(Command::List { wanted, how })
 }
 
-/// What follows `type`: a text, with `hvc0` before it for the virtio console.
+/// What follows `type`: a text, with `hvc0` before it for the virtio console, or `keyboard`.
 fn typed(line: &mut Line<'_>) -> Parsed<Command> {
-    const FORM: &str = "type TEXT or type hvc0 TEXT";
+    const FORM: &str = "type TEXT, type hvc0 TEXT or type keyboard TEXT";
     let first = line.next("what to type", FORM)?;
     let (line, text) = match (first.text, line.optional()) {
         ("hvc0", Some(text)) => (InputLine::Virtio, text),
         ("ttyS0", Some(text)) => (InputLine::Com1, text),
+        ("keyboard", Some(text)) => (InputLine::Keyboard, text),
         (_, None) => (InputLine::Com1, first),
         (other, Some(_)) => {
-            let help = "write hvc0, or put quotation marks around a text with blanks";
+            let help = "write hvc0 or keyboard, or put quotation marks around a text with blanks";
             return Err(wrong(first, format!("`{other}` is not a console to type at"), help));
         }
     };

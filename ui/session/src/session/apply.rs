@@ -376,6 +376,7 @@ impl Session {
             InputLine::Com1 => self.machine.console_input(bytes),
             InputLine::Virtio if self.machine.virtio_console_input(bytes) => {}
             InputLine::Virtio => return Err(CommandError::NoVirtioConsole),
+            InputLine::Keyboard => self.machine.keyboard_input(bytes).map_err(CommandError::NoKey)?,
         }
         let text = bytes.escape_ascii().to_string();
         Ok(self.done("type", &text, format!("typed \"{text}\"")))

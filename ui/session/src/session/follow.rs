@@ -434,6 +434,7 @@ impl Session {
             Ending::Halted
                 | Ending::PoweredOff
                 | Ending::Reset(_)
+                | Ending::DebugExit(_)
                 | Ending::TripleFault(_)
                 | Ending::KernelCrashed(_)
                 | Ending::Until(_)
@@ -455,8 +456,14 @@ impl Session {
 
     /// Checks that an ending made by the guest itself comes again, without another instruction.
     fn ends_as(&mut self, ending: &Ending, stop: Option<Stop>, at: Moment) -> Option<Divergence> {
-        let natural =
-            matches!(ending, Ending::Halted | Ending::PoweredOff | Ending::Reset(_) | Ending::TripleFault(_));
+        let natural = matches!(
+            ending,
+            Ending::Halted
+                | Ending::PoweredOff
+                | Ending::Reset(_)
+                | Ending::DebugExit(_)
+                | Ending::TripleFault(_)
+        );
         if !natural {
             return None;
         }

@@ -435,7 +435,10 @@ impl Session {
     pub(super) fn why_ended(&mut self, stop: Stop, condition: &Condition) -> Ending {
         let stopped_by = self.interposer.as_mut().and_then(|i| i.take_stopped_by().map(str::to_owned));
         let enough = self.interposer.as_ref().and_then(Interposer::enough_hits);
-        let by_itself = matches!(stop, Stop::Text(_) | Stop::Halted | Stop::PoweredOff | Stop::Reset(_));
+        let by_itself = matches!(
+            stop,
+            Stop::Text(_) | Stop::Halted | Stop::PoweredOff | Stop::Reset(_) | Stop::DebugExit(_)
+        );
         if let Some(how) = by_itself.then(|| self.crash.found(&self.machine)).flatten() {
             return Ending::KernelCrashed(how);
         }
@@ -457,6 +460,7 @@ fn ending_of(stop: Stop, condition: &Condition) -> Ending {
         Stop::Halted | Stop::Idle(_) => Ending::Halted,
         Stop::PoweredOff => Ending::PoweredOff,
         Stop::Reset(how) => Ending::Reset(how),
+        Stop::DebugExit(value) => Ending::DebugExit(value),
         Stop::Text(n) => match (condition.until.get(n), n.checked_sub(condition.until.len())) {
             (Some(text), _) => Ending::Until(text.clone()),
             (None, n) => {
