@@ -22,6 +22,7 @@ mod dumps;
 mod embedding;
 mod every_instruction;
 mod exits;
+mod exports;
 mod fbt;
 mod fbt_functions;
 #[path = "displacement/forms.rs"]

@@ -8,6 +8,7 @@ mod machine;
 mod output;
 mod probes;
 mod recording;
+mod trace;
 mod tui;
 mod verify;
 
@@ -21,6 +22,7 @@ pub use machine::{MachineArgs, is_recording};
 pub use output::OutputArgs;
 pub use probes::ProbeArgs;
 pub use recording::{RecordingArgs, ReplayArgs};
+pub use trace::{CatArgs, ConvertArgs, TraceArgs, TraceCommand};
 pub use tui::{Theme, TuiArgs};
 pub use verify::VerifyArgs;
 
@@ -31,7 +33,6 @@ use trapline_providers::{Abi, TargetProcess};
 use trapline_session::numbers::{self, NumberError};
 
 use crate::devices::DeviceArgs;
-use crate::named_file::named_file;
 use crate::talk::Color;
 
 const EXIT_CODES: &str = "\
@@ -336,8 +337,25 @@ pub enum RecordFormat {
     Json,
     /// CPU, ID and FUNCTION:NAME, in the format of dtrace(1)
     Dtrace,
-    /// A trace file, for `trapline trace cat`
+    /// A trace file, for `trapline trace cat` and `trace convert`
     Raw,
+    /// A table with one line per record (docs/export.md)
+    Csv,
+    /// Folded stacks, one line per stack, at the end (docs/export.md)
+    Folded,
+    /// A flame graph, at the end (docs/export.md)
+    Svg,
+    /// A trace for Perfetto, in binary (docs/export.md)
+    Perfetto,
+    /// A CTF 1.8 trace: -o is a folder (docs/export.md)
+    Ctf,
+}
+
+impl RecordFormat {
+    /// Whether it is no text.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Self::Raw | Self::Perfetto | Self::Ctf)
+    }
 }
 
 /// The kernel command line.
@@ -639,41 +657,4 @@ pub struct DtraceArgs {
     /// The options of dtrace(1), such as -n 'BEGIN { trace(1); exit(0); }' and -s SCRIPT, and --guest IMAGE
     #[arg(value_name = "OPTION", last = true)]
     pub arguments: Vec<std::ffi::OsString>,
-}
-
-/// `trace`.
-#[derive(Debug, Args)]
-pub struct TraceArgs {
-    /// What to do with one.
-    #[command(subcommand)]
-    pub command: TraceCommand,
-}
-
-/// What to do with a trace file.
-#[derive(Debug, Subcommand)]
-pub enum TraceCommand {
-    /// Print a trace file as `run` would have printed it
-    Cat(CatArgs),
-}
-
-/// `trace cat`.
-#[derive(Debug, Args)]
-pub struct CatArgs {
-    /// The trace file, or - for standard input
-    pub file: PathBuf,
-    /// How to print records
-    #[arg(short, long, visible_alias = "output", value_enum, default_value = "text")]
-    pub format: RecordFormat,
-    /// Put instruction count and symbol before each text record
-    #[arg(long)]
-    pub symbols: bool,
-    /// Show data by the templates of this template directory (docs/records.md)
-    #[arg(long, value_name = "FILE", value_parser = named_file())]
-    pub templates: Option<PathBuf>,
-    /// Show the run's counters, like `run --stats`
-    #[arg(long)]
-    pub stats: bool,
-    /// Write to this file instead of standard output
-    #[arg(short, long = "output-file", value_name = "FILE")]
-    pub output: Option<PathBuf>,
 }

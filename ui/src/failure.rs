@@ -176,6 +176,14 @@ pub enum Failure {
         /// Why.
         error: TraceFileError,
     },
+    /// A trace file is whole, but does not hold what a format shows.
+    #[error("{}: {why}", path.display())]
+    NotInTrace {
+        /// The file.
+        path: PathBuf,
+        /// What is missing, and how to record it.
+        why: String,
+    },
     /// A snapshot cannot be restored.
     #[error("cannot restore {}: {error}", path.display())]
     Snapshot {

@@ -8,8 +8,8 @@ use trapline_rpn::{Atom, Expr, LinkedProgram, Location, Program};
 use trapline_session::Session;
 
 use crate::cli::{
-    CheckArgs, DisArgs, DtiRecordArgs, DtiSource, DumpArgs, Format, GuestArgs, ListArgs, MachineArgs,
-    ProbeArgs, RecordFormat, ReplayArgs, RunArgs, SourceArgs, TuiArgs, is_recording,
+    CheckArgs, ConvertArgs, DisArgs, DtiRecordArgs, DtiSource, DumpArgs, Format, GuestArgs, ListArgs,
+    MachineArgs, ProbeArgs, RecordFormat, ReplayArgs, RunArgs, SourceArgs, TuiArgs, is_recording,
 };
 use crate::d_text::is_d;
 use crate::failure::Failure;
@@ -125,6 +125,19 @@ fn no_files(guest: &GuestArgs) -> Result<(), Failure> {
         return Err(refused("--file", "on an embedded guest, which has no files"));
     }
     Ok(())
+}
+
+/// Checks the options of `trace convert`.
+///
+/// # Errors
+/// The first option without effect.
+pub fn of_convert(args: &ConvertArgs) -> Result<(), Failure> {
+    let of_stacks = [(args.weight.is_some(), "--weight"), (args.diff.is_some(), "--diff")];
+    let has_stacks = matches!(args.to.format(), RecordFormat::Folded | RecordFormat::Svg);
+    match first(&of_stacks).filter(|_| !has_stacks) {
+        Some(option) => Err(refused(option, "without stacks; use it with --to folded or svg")),
+        None => Ok(()),
+    }
 }
 
 fn dtrace_header(format: RecordFormat, probes: &ProbeArgs) -> Result<(), Failure> {

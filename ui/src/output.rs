@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use trapline_emu::{SentByte, SerialPort};
+use trapline_export::{CsvSink, CtfSink, FlameForm, FlameSink, Notes, PerfettoSink};
 use trapline_interposer::{CoreFile, DSetup, HandlerError, ProbeNames, ProgramId};
 use trapline_session::{Compression, CrashDump, DEnd, Names, Observer, Reply, Session, counted};
 use trapline_trace::d::{Consumer, Firing};
@@ -38,6 +39,10 @@ pub struct Form {
     pub templates: Option<Formatter>,
     /// Text records as a tree of calls.
     pub flow: bool,
+    /// The folder of a CTF trace.
+    pub folder: PathBuf,
+    /// What the sink says about its output.
+    pub notes: Notes,
 }
 
 impl Form {
@@ -55,14 +60,15 @@ impl Form {
             let name = name_of(format);
             Err(Failure::Usage(format!("{option} has no effect with -f {name}; use it with -f {formats}")))
         };
-        if matches!(format, RecordFormat::Raw | RecordFormat::Dtrace) && templates.is_some() {
+        if !matches!(format, RecordFormat::Text | RecordFormat::Json) && templates.is_some() {
             return refused("--templates", "text or json");
         }
         if format != RecordFormat::Text && symbols {
             return refused("--symbols", "text");
         }
         let templates = templates.map(Formatter::initialise).transpose()?;
-        Ok(Self { format, items, symbols, templates, flow: false })
+        let (folder, notes) = (PathBuf::new(), Notes::default());
+        Ok(Self { format, items, symbols, templates, flow: false, folder, notes })
     }
 
     /// Its name.
@@ -70,7 +76,11 @@ impl Form {
         name_of(self.format)
     }
 
-    /// A sink of this form.
+    fn flame<W: Write>(self, out: W, form: FlameForm) -> FlameSink<W> {
+        FlameSink::new(out, form, self.items, None, self.notes)
+    }
+
+    /// A sink of this form. That of a CTF trace writes to its folder only.
     pub fn sink<'a>(self, out: impl Write + 'a) -> Box<dyn Sink + 'a> {
         let text = |out, templates| TextSink::new(out, self.items).with_templates(templates);
         match self.format {
@@ -82,6 +92,11 @@ impl Form {
             RecordFormat::Text => Box::new(text(out, self.templates)),
             RecordFormat::Dtrace => Box::new(DtraceSink::new(out)),
             RecordFormat::Raw => Box::new(RawSink::new(out, self.items)),
+            RecordFormat::Csv => Box::new(CsvSink::new(out, self.items)),
+            RecordFormat::Ctf => Box::new(CtfSink::new(&self.folder, self.items, self.notes)),
+            RecordFormat::Folded => Box::new(self.flame(out, FlameForm::Folded)),
+            RecordFormat::Svg => Box::new(self.flame(out, FlameForm::Svg)),
+            RecordFormat::Perfetto => Box::new(PerfettoSink::new(out, self.items, self.notes)),
         }
     }
 }
@@ -92,6 +107,11 @@ fn name_of(format: RecordFormat) -> &'static str {
         RecordFormat::Json => "json",
         RecordFormat::Dtrace => "dtrace",
         RecordFormat::Raw => "raw",
+        RecordFormat::Csv => "csv",
+        RecordFormat::Folded => "folded",
+        RecordFormat::Svg => "svg",
+        RecordFormat::Perfetto => "perfetto",
+        RecordFormat::Ctf => "ctf",
     }
 }
 
@@ -168,6 +188,8 @@ pub struct Outputs<'a> {
     cores: u64,
     /// Whether the records are written as JSON objects too.
     objects: bool,
+    /// What the sink says about its output.
+    notes: Notes,
     /// What prints the data of each D program.
     consumers: BTreeMap<ProgramId, Consumer>,
 }
@@ -184,6 +206,7 @@ impl<'a> Outputs<'a> {
             core_dir,
             cores: 0,
             objects: true,
+            notes: Notes::default(),
             consumers: BTreeMap::new(),
         }
     }
@@ -260,7 +283,16 @@ impl<'a> Outputs<'a> {
         };
         let head = self.objects.then(|| {
             let program = names.program(header.probe).unwrap_or_default();
-            d_object("d", program, &[("seq", json!(header.seq)), ("icount", json!(header.icount))])
+            d_object(
+                "d",
+                program,
+                &[
+                    ("seq", json!(header.seq)),
+                    ("icount", json!(header.icount)),
+                    ("time_ns", json!(header.time_ns)),
+                    ("cpu", json!(header.cpu)),
+                ],
+            )
         });
         let shown = self.consumer(id, setup).show(firing, record.data, head);
         let mut shown = shown.map_err(|error| self.writing(error))?;
@@ -289,6 +321,14 @@ impl<'a> Outputs<'a> {
             drops.iter().for_each(|sentence| self.talk.warn(&format!("{}: {sentence}", end.name)));
         }
         Ok(())
+    }
+
+    /// Says what the sink has to say about its output.
+    pub fn say_notes(&self) {
+        self.notes.take().iter().for_each(|note| self.talk.note(note));
+        if let Some(missing) = self.notes.missing() {
+            self.talk.warn(&format!("nothing was written: {missing}"));
+        }
     }
 
     fn writing(&self, error: io::Error) -> Failure {
@@ -370,20 +410,25 @@ fn log_to(args: &OutputArgs) -> Result<&str, Failure> {
     if name != "file" && args.output.is_some() {
         return usage(format!("records have one destination; give --log-to {name} or -o FILE, not both"));
     }
-    if args.format == RecordFormat::Raw && matches!(name, "com1" | "com2") {
+    if args.format.is_binary() && matches!(name, "com1" | "com2") {
         return usage(format!(
-            "-f raw writes binary data, which cannot go to a serial port; use -f text or json with --log-to {name}"
+            "-f {} writes binary data, which cannot go to a serial port; use -f text or json with --log-to {name}",
+            name_of(args.format)
         ));
+    }
+    if args.format == RecordFormat::Ctf && name != "file" {
+        return usage("a CTF trace is a folder; name it with -o FOLDER".to_owned());
     }
     Ok(name)
 }
 
-/// Refuses to write a trace file to a terminal.
+/// Refuses to write binary data to a terminal.
 pub fn no_terminal(format: RecordFormat, to_stdout: bool) -> Result<(), Failure> {
-    if format == RecordFormat::Raw && to_stdout && io::stdout().is_terminal() {
-        return Err(Failure::Usage(
-            "-f raw is not text, so it is not written to a terminal; use -o FILE".to_owned(),
-        ));
+    if format.is_binary() && to_stdout && io::stdout().is_terminal() {
+        let name = name_of(format);
+        return Err(Failure::Usage(format!(
+            "{name} is not text, so it is not written to a terminal; use -o FILE"
+        )));
     }
     Ok(())
 }
@@ -414,7 +459,9 @@ pub fn choose<'a>(
     out: &'a mut dyn Write,
     talk: Talk,
 ) -> Result<Outputs<'a>, Failure> {
-    let form = Form { flow, ..Form::new(args.format, items, args.symbols, args.templates.as_deref())? };
+    let folder = args.output.clone().unwrap_or_default();
+    let form =
+        Form { flow, folder, ..Form::new(args.format, items, args.symbols, args.templates.as_deref())? };
     let to = log_to(args)?;
     no_terminal(args.format, to == "stdout")?;
     let mut out = Some(out);
@@ -447,8 +494,8 @@ pub fn choose<'a>(
         (false, _) => Console::Outlet(com1),
     };
     let mut known = Destinations::default();
-    let path = args.output.clone().unwrap_or_default();
-    known.register("file", move || Box::new(FileDestination::new(&path)));
+    let (path, format) = (args.output.clone().unwrap_or_default(), args.format);
+    known.register("file", move || to_file(format, &path));
     known.register("stdout", move || {
         stdout.map_or_else(|| Box::new(WriterDestination(io::sink())) as _, |out| to_stdout(out, asked))
     });
@@ -460,14 +507,24 @@ pub fn choose<'a>(
         });
     }
     let destination = known.open(to).map_err(|error| Failure::Usage(format!("--log-to: {error}")))?;
+    let notes = form.notes.clone();
     let sink = Box::new(Logged::new(form.name(), |page| form.sink(page), destination));
     let core_dir = core_dir.map_or_else(|| PathBuf::from("."), Path::to_path_buf);
     if !core_dir.is_dir() {
         let text = format!("--core-dir {}: there is no such folder; make it first", core_dir.display());
         return Err(Failure::Usage(text));
     }
-    let objects = matches!(args.format, RecordFormat::Json | RecordFormat::Raw);
-    Ok(Outputs { sink, records, console, talk, core_dir, cores: 0, objects, consumers: BTreeMap::new() })
+    let objects = !matches!(args.format, RecordFormat::Text | RecordFormat::Dtrace);
+    let (cores, consumers) = (0, BTreeMap::new());
+    Ok(Outputs { sink, records, console, talk, core_dir, cores, objects, notes, consumers })
+}
+
+/// A file as a destination. The sink of a CTF trace makes its files itself.
+pub fn to_file<'a>(format: RecordFormat, path: &Path) -> Box<dyn Destination + 'a> {
+    match format {
+        RecordFormat::Ctf => Box::new(WriterDestination(io::sink())),
+        _ => Box::new(FileDestination::new(path)),
+    }
 }
 
 /// Standard output as a destination; a terminal, and a program that waits for answers, sees each record at once.

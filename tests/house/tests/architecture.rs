@@ -47,6 +47,7 @@ fn dependencies_point_one_way() {
         ("trapline-dump", &["trapline-emu"]),
         ("trapline-os", &["trapline-emu"]),
         ("trapline-dti", &["trapline-emu", "trapline-trace"]),
+        ("trapline-export", &["trapline-trace"]),
         (
             "trapline-interposer",
             &[

@@ -75,6 +75,7 @@ pub fn finish(
         counters,
     };
     outputs.sink.end(&end).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
+    outputs.say_notes();
     // Console output that precedes this text must be written before it.
     outputs.console.write(b"")?;
     outputs.console.show_screen(&session.screen())?;

@@ -8,7 +8,7 @@ use std::path::Path;
 use clap::{CommandFactory, Parser};
 use trapline_trace::HeaderItems;
 
-use crate::cli::{Cli, Command, DtiCommand, TraceCommand};
+use crate::cli::{CatArgs, Cli, Command, DtiCommand, TraceCommand};
 use crate::output::Form;
 
 /// Command, option, and a command line in which it has no effect; `-` for an option that always has one. `record` has
@@ -290,6 +290,10 @@ trace cat | --symbols | trace cat a -f json --symbols
 trace cat | --templates | trace cat a -f raw --templates a
 trace cat | --stats | -
 trace cat | --output-file | -
+trace convert | --to | -
+trace convert | --output-file | -
+trace convert | --weight | trace convert t --to csv --weight ns
+trace convert | --diff | trace convert t --to json --diff o
 fuzz | --module | fuzz a.tlr --module b
 fuzz | --initrd | fuzz a.tlr --initrd b
 fuzz | --file | fuzz embedded:ia32 --file /a=b
@@ -478,8 +482,13 @@ fn refusal(line: &str) -> Option<String> {
         Command::Dis(args) => super::of_dis(args),
         Command::Check(args) => super::of_check(args),
         Command::Trace(args) => {
-            let TraceCommand::Cat(args) = &args.command;
-            Form::new(args.format, HeaderItems::empty(), args.symbols, args.templates.as_deref()).map(drop)
+            let form = |args: &CatArgs| {
+                Form::new(args.format, HeaderItems::empty(), args.symbols, args.templates.as_deref())
+            };
+            match &args.command {
+                TraceCommand::Cat(args) => form(args).map(drop),
+                TraceCommand::Convert(args) => super::of_convert(args),
+            }
         }
         Command::Verify(_)
         | Command::Man(_)

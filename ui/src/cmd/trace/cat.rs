@@ -1,43 +1,29 @@
-//! `trapline trace`: prints trace files as the run itself would have been printed.
+//! `trapline trace cat`: prints trace files as the run itself would have been printed.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
-use std::path::Path;
+use std::io::Write;
 
 use serde_json::Value;
-use trapline_trace::{
-    Destination, End, Entry, Event, FileDestination, Logged, ShowError, TraceFileError, TraceReader,
-};
+use trapline_trace::{Destination, End, Entry, Event, FileDestination, Logged, ShowError};
 
-use trapline_session::FileError;
-
-use crate::cli::{CatArgs, RecordFormat, TraceArgs, TraceCommand};
+use super::{Reader, damaged, open};
+use crate::cli::{CatArgs, RecordFormat};
 use crate::failure::{Exit, Failure};
 use crate::output::{Form, no_terminal, to_stdout};
 use crate::overwrite;
 use crate::talk::Talk;
 
-type Reader = TraceReader<BufReader<Box<dyn Read>>>;
-
 /// Runs the command.
 ///
 /// # Errors
 /// Bad files, or an output that cannot be written.
-pub fn run(args: &TraceArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
-    match &args.command {
-        TraceCommand::Cat(args) => cat(args, out, talk),
-    }
-}
-
-fn cat(args: &CatArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+pub fn cat(args: &CatArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
     if args.stats && args.format == RecordFormat::Raw {
         let text = "--stats goes with -f text, json or dtrace: -f raw copies the file as it is";
         return Err(Failure::Usage(text.to_owned()));
     }
     no_terminal(args.format, args.output.is_none())?;
     overwrite::check([args.file.as_path()], args.output.as_deref().map(|path| ("the output", path)))?;
-    let file = input(&args.file).map_err(|error| damaged(&args.file, error.into()))?;
-    let mut reader = TraceReader::open(BufReader::new(file)).map_err(|error| damaged(&args.file, error))?;
+    let mut reader = open(&args.file)?;
     let items = reader.head().items;
     let form = Form::new(args.format, items, args.symbols, args.templates.as_deref())?;
     let destination: Box<dyn Destination + '_> = match &args.output {
@@ -51,18 +37,6 @@ fn cat(args: &CatArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure
         print(&mut reader, sink, args, talk)?;
     }
     Ok(Exit::Ok)
-}
-
-/// The file; `-` is standard input.
-fn input(path: &Path) -> io::Result<Box<dyn Read>> {
-    Ok(if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path)?) })
-}
-
-fn damaged(path: &Path, error: TraceFileError) -> Failure {
-    match error {
-        TraceFileError::Io(error) => FileError::Read { path: path.to_owned(), error }.into(),
-        error => Failure::Trace { path: path.to_owned(), error },
-    }
 }
 
 /// Shows each piece to the sink that `run` would have used. All pieces before a damaged one arrive.

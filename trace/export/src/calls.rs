@@ -1,0 +1,229 @@
+//! The calls that each thread has entered, from probes on entries and returns.
+//!
+//! Returns without an entry are counted and dropped. A return ends the calls above its own: they ended without a return
+//! that is probed, as by a jump to another function. So does a hit whose stack pointer shows that their frames are gone, if
+//! records hold it: that is how the entries of an interrupt end.
+
+use std::collections::BTreeMap;
+
+use trapline_trace::HeaderItems;
+
+use crate::hit::Hit;
+
+/// Most calls of a thread that are waited for. Deeper ones are counted only, so that their returns end nothing else.
+const MOST_CALLS: usize = 1024;
+
+/// Most bytes between two stack pointers of one stack: the next stack may lie right behind it.
+const STACK: u64 = 16 << 10;
+
+/// A thread; a CPU, if records do not say which task hit a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Thread {
+    /// The task, and its process if that is known.
+    Task { process: u32, pid: u32 },
+    /// The CPU.
+    Cpu(u32),
+}
+
+impl Thread {
+    /// The thread of a hit, by the items that records hold.
+    pub fn of(hit: &Hit, items: HeaderItems) -> Self {
+        let process = if hit.process == 0 { hit.pid } else { hit.process };
+        match items.contains(HeaderItems::PID) {
+            true => Self::Task { process, pid: hit.pid },
+            false => Self::Cpu(hit.cpu),
+        }
+    }
+}
+
+/// What a hit does to the calls of its thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Entry,
+    Return,
+    Neither,
+}
+
+/// A call that has been entered.
+#[derive(Debug)]
+struct Entered<T> {
+    /// Provider, module and function.
+    what: [String; 3],
+    /// Code segment and stack pointer at the entry.
+    stack: (u32, u64),
+    of: T,
+}
+
+#[derive(Debug)]
+struct Stack<T> {
+    calls: Vec<Entered<T>>,
+    /// Calls beyond the deepest one that is waited for.
+    deeper: u64,
+}
+
+/// The calls of all threads. Each carries a value of its caller.
+#[derive(Debug)]
+pub(crate) struct Calls<T> {
+    threads: BTreeMap<Thread, Stack<T>>,
+    last: Option<(Thread, u32, u64)>,
+    /// Returns without an entry.
+    pub unmatched: u64,
+    /// Calls that were too deep.
+    pub too_deep: u64,
+}
+
+impl<T> Default for Calls<T> {
+    fn default() -> Self {
+        Self { threads: BTreeMap::new(), last: None, unmatched: 0, too_deep: 0 }
+    }
+}
+
+fn what(hit: &Hit) -> [String; 3] {
+    [hit.part(|p| &p.provider), hit.part(|p| &p.module), hit.part(|p| &p.function)].map(str::to_owned)
+}
+
+impl<T> Calls<T> {
+    /// What a hit does. A further record of the same firing does nothing.
+    pub fn step(&mut self, thread: Thread, hit: &Hit) -> Step {
+        let Some(probe) = &hit.probe else { return Step::Neither };
+        let this = (thread, hit.id, hit.icount);
+        if self.last.replace(this) == Some(this) || probe.function.is_empty() {
+            return Step::Neither;
+        }
+        match &*probe.name {
+            "entry" => Step::Entry,
+            "return" | "exit" => Step::Return,
+            _ => Step::Neither,
+        }
+    }
+
+    /// The calls whose frames are gone when a hit comes, innermost first: the stack pointer is above that of their entry, or
+    /// equal at another entry.
+    pub fn gone(&mut self, thread: Thread, hit: &Hit, step: Step) -> Vec<T> {
+        let (cs, sp) = hit.stack;
+        let Some(stack) = self.threads.get_mut(&thread).filter(|_| sp != 0) else { return Vec::new() };
+        let is_gone = |call: &Entered<T>| {
+            let (own_cs, own) = call.stack;
+            let below = sp.checked_sub(own).filter(|distance| *distance < STACK && own_cs == cs && own != 0);
+            // A return, and whatever is hit at the entry too, has the stack pointer of its own entry.
+            below.is_some_and(|distance| distance > 0 || step == Step::Entry)
+        };
+        let live = stack.calls.iter().rposition(|call| !is_gone(call)).map_or(0, |at| at + 1);
+        stack.calls.drain(live..).rev().map(|call| call.of).collect()
+    }
+
+    /// Enters the function of a hit. Returns whether the call is waited for.
+    pub fn enter(&mut self, thread: Thread, hit: &Hit, of: T) -> bool {
+        let stack = self.threads.entry(thread).or_insert_with(|| Stack { calls: Vec::new(), deeper: 0 });
+        let room = stack.calls.len() < MOST_CALLS;
+        if room {
+            stack.calls.push(Entered { what: what(hit), stack: hit.stack, of });
+        } else {
+            stack.deeper += 1;
+            self.too_deep += 1;
+        }
+        room
+    }
+
+    /// Leaves the function of a hit: the calls that end, innermost first.
+    pub fn leave(&mut self, thread: Thread, hit: &Hit) -> Vec<T> {
+        let what = what(hit);
+        let Some(stack) = self.threads.get_mut(&thread) else {
+            self.unmatched += 1;
+            return Vec::new();
+        };
+        if let Some(left) = stack.deeper.checked_sub(1) {
+            stack.deeper = left;
+            return Vec::new();
+        }
+        let Some(at) = stack.calls.iter().rposition(|call| call.what == what) else {
+            self.unmatched += 1;
+            return Vec::new();
+        };
+        let ended = stack.calls.drain(at..).rev().map(|call| call.of).collect();
+        if stack.calls.is_empty() {
+            self.threads.remove(&thread);
+        }
+        ended
+    }
+
+    /// The value of the innermost call of a thread.
+    pub fn innermost(&self, thread: Thread) -> Option<&T> {
+        self.threads.get(&thread)?.calls.last().map(|call| &call.of)
+    }
+
+    /// The calls that have not ended, innermost first for each thread.
+    pub fn take_open(&mut self) -> Vec<T> {
+        let threads = std::mem::take(&mut self.threads).into_values();
+        threads.flat_map(|stack| stack.calls.into_iter().rev().map(|call| call.of)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use trapline_trace::ProbeName;
+
+    const T: Thread = Thread::Cpu(0);
+
+    fn hit(function: &str, name: &str, icount: u64) -> Hit {
+        let [provider, module, function, name] = ["fbt", "m", function, name].map(Arc::from);
+        let probe = Some(Arc::new(ProbeName { provider, module, function, name }));
+        let task = String::new();
+        Hit { icount, time: icount, cpu: 0, pid: 0, process: 0, task, probe, id: 1, stack: (0, 0) }
+    }
+
+    #[test]
+    fn calls_whose_frames_are_gone_have_ended() {
+        let at = |hit: Hit, sp| Hit { stack: (8, sp), ..hit };
+        let mut calls = Calls::default();
+        for (n, sp) in [0x9000, 0x8f00, 0x8e00].into_iter().enumerate() {
+            calls.enter(T, &at(hit("a", "entry", n as u64), sp), n);
+        }
+        // The return of the innermost call, a deeper call, and a hit on another stack end nothing.
+        assert!(calls.gone(T, &at(hit("a", "return", 4), 0x8e00), Step::Return).is_empty());
+        assert!(calls.gone(T, &at(hit("b", "entry", 4), 0x8d00), Step::Entry).is_empty());
+        assert!(calls.gone(T, &at(hit("b", "entry", 4), 0x2_0000), Step::Entry).is_empty());
+        assert!(
+            calls.gone(T, &Hit { stack: (0x1b, 0x8f80), ..hit("b", "entry", 4) }, Step::Entry).is_empty()
+        );
+        // An entry at the place of another call.
+        assert_eq!(calls.gone(T, &at(hit("b", "entry", 5), 0x8f00), Step::Entry), [2, 1]);
+        assert_eq!(calls.innermost(T), Some(&0));
+    }
+
+    #[test]
+    fn a_return_ends_the_calls_above_it() {
+        let mut calls = Calls::default();
+        for (n, name) in ["a", "b", "c"].iter().enumerate() {
+            assert!(calls.enter(T, &hit(name, "entry", n as u64), n));
+        }
+        assert_eq!(calls.leave(T, &hit("b", "return", 5)), [2, 1]);
+        assert_eq!(calls.innermost(T), Some(&0));
+        assert!(calls.leave(T, &hit("b", "return", 6)).is_empty());
+        assert_eq!(calls.unmatched, 1);
+        assert_eq!(calls.take_open(), [0]);
+    }
+
+    #[test]
+    fn a_second_record_of_a_firing_is_no_second_call() {
+        let mut calls = Calls::<()>::default();
+        let entry = hit("a", "entry", 1);
+        assert_eq!(calls.step(T, &entry), Step::Entry);
+        assert_eq!(calls.step(T, &entry), Step::Neither);
+        assert_eq!(calls.step(T, &hit("a", "entry", 2)), Step::Entry);
+    }
+
+    #[test]
+    fn calls_that_are_too_deep_still_balance() {
+        let mut calls = Calls::default();
+        for n in 0..MOST_CALLS + 2 {
+            calls.enter(T, &hit("a", "entry", n as u64), n);
+        }
+        assert_eq!(calls.too_deep, 2);
+        let ended: usize =
+            (0..MOST_CALLS + 2).map(|n| calls.leave(T, &hit("a", "return", n as u64)).len()).sum();
+        assert_eq!((ended, calls.unmatched), (MOST_CALLS, 0));
+    }
+}

@@ -1,0 +1,140 @@
+//! Perfetto traces, read back by the wire format.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use trapline_export::{Notes, PerfettoSink};
+use trapline_trace::{Record, Shown};
+
+use crate::made::{end, hit, items, show, stack};
+
+/// A field: a number, or bytes.
+#[derive(Debug, Clone)]
+enum Field {
+    Number(u64),
+    Bytes(Vec<u8>),
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let (mut value, mut shift) = (0, 0);
+    loop {
+        let (first, rest) = bytes.split_first().unwrap();
+        *bytes = rest;
+        value |= u64::from(first & 0x7f) << shift;
+        shift += 7;
+        if first & 0x80 == 0 {
+            return value;
+        }
+    }
+}
+
+/// The fields of a message.
+fn fields(mut bytes: &[u8]) -> BTreeMap<u64, Vec<Field>> {
+    let mut found: BTreeMap<u64, Vec<Field>> = BTreeMap::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        let field = match key & 7 {
+            0 => Field::Number(varint(&mut bytes)),
+            2 => {
+                let length = varint(&mut bytes) as usize;
+                let (own, rest) = bytes.split_at(length);
+                bytes = rest;
+                Field::Bytes(own.to_vec())
+            }
+            other => panic!("wire type {other}"),
+        };
+        found.entry(key >> 3).or_default().push(field);
+    }
+    found
+}
+
+fn number(of: &BTreeMap<u64, Vec<Field>>, field: u64) -> u64 {
+    match of.get(&field).map(|all| all.as_slice()) {
+        Some([Field::Number(value)]) => *value,
+        other => panic!("{field}: {other:?}"),
+    }
+}
+
+fn bytes(of: &BTreeMap<u64, Vec<Field>>, field: u64) -> Option<Vec<u8>> {
+    match of.get(&field).and_then(|all| all.first()) {
+        Some(Field::Bytes(bytes)) => Some(bytes.clone()),
+        _ => None,
+    }
+}
+
+fn text(of: &BTreeMap<u64, Vec<Field>>, field: u64) -> String {
+    String::from_utf8(bytes(of, field).unwrap_or_default()).unwrap()
+}
+
+/// Time, kind, track, name and value of each event; and the notes.
+fn events(records: &[Record], d: &[Shown]) -> (Vec<(u64, u64, u64, String, u64)>, Vec<String>) {
+    let (mut out, notes) = (Vec::new(), Notes::default());
+    show(&mut PerfettoSink::new(&mut out, items(), notes.clone()), records, d, &end(100, 0));
+    let mut events = Vec::new();
+    for packet in fields(&out).remove(&1).unwrap() {
+        let Field::Bytes(packet) = packet else { panic!("a packet is a message") };
+        let packet = fields(&packet);
+        assert_eq!(number(&packet, 10), 1);
+        let Some(event) = bytes(&packet, 11) else { continue };
+        let event = fields(&event);
+        let value = if event.contains_key(&30) { number(&event, 30) } else { 0 };
+        events.push((number(&packet, 8), number(&event, 9), number(&event, 11), text(&event, 23), value));
+    }
+    (events, notes.take())
+}
+
+#[test]
+fn slices_nest_and_balance_whatever_the_records_say() {
+    // b returns without an entry; a calls b, which calls c without a return; task 2 never returns.
+    let records = [(3, 5, 1), (0, 10, 1), (2, 20, 1), (4, 25, 1), (4, 30, 2), (3, 45, 1), (1, 50, 1)];
+    let (events, notes) = events(&records.map(|(probe, icount, pid)| hit(probe, icount, pid)), &[]);
+    let mut depth: BTreeMap<u64, i64> = BTreeMap::new();
+    for (_, kind, track, ..) in &events {
+        let depth = depth.entry(*track).or_default();
+        *depth += [0, 1, -1, 0, 0][*kind as usize];
+        assert!(*depth >= 0, "{events:?}");
+    }
+    assert!(depth.values().all(|depth| *depth == 0), "{depth:?}");
+    assert!(events.is_sorted_by_key(|(time, ..)| *time));
+    let shown: Vec<(u64, u64, &str)> =
+        events.iter().map(|(t, kind, _, name, _)| (*t, *kind, name.as_str())).collect();
+    let right = [
+        (10, 3, "b:return"),
+        (20, 1, "a"),
+        (40, 1, "b"),
+        (50, 1, "c"),
+        (60, 1, "c"),
+        (90, 2, ""),
+        (90, 2, ""),
+        (100, 2, ""),
+        (200, 2, ""),
+    ];
+    assert_eq!(shown, right);
+    let right = ["1 return had no entry and is an instant", "1 call had not returned and ends at the end"];
+    assert_eq!(notes, right);
+}
+
+#[test]
+fn a_stack_belongs_to_its_hit_and_time_never_goes_back() {
+    let (first, early) = (hit(9, 20, 1), hit(9, 10, 1));
+    let (events, notes) = events(&[first.clone(), stack(&first, &[0x210]), early], &[]);
+    let shown: Vec<(u64, u64, &str)> =
+        events.iter().map(|(t, kind, _, name, _)| (*t, *kind, name.as_str())).collect();
+    assert_eq!(shown, [(40, 3, "somewhere+0x4"), (40, 3, "somewhere+0x4")]);
+    assert_eq!(notes, ["1 record was moved behind the one before"]);
+}
+
+#[test]
+fn aggregations_are_counters() {
+    let entries = json!([{"keys": ["a", 1], "value": 5}, {"keys": [], "value": 7}]);
+    let aggregation = json!({"type": "aggregation", "name": "@n", "entries": entries});
+    let part =
+        json!({"action": "printa", "aggregations": [{"name": "@n", "entries": [{"keys": [], "value": 2}]}]});
+    let firing = json!({"type": "d", "seq": 1, "icount": 5, "time_ns": 6, "probe": "profile:::tick-1ms", "id": 1,
+        "parts": [part]});
+    let shown = Shown { objects: vec![firing, aggregation], ..Shown::default() };
+    let (events, _) = events(&[], &[shown]);
+    let counters: Vec<(u64, u64)> = events.iter().filter(|e| e.1 == 4).map(|e| (e.0, e.4)).collect();
+    assert_eq!(counters, [(6, 2), (200, 5), (200, 7)]);
+    assert_eq!(events[0].3, "tick-1ms");
+}
