@@ -286,3 +286,46 @@ fn a_damaged_file_is_refused_after_what_precedes_the_damage() {
         assert!(read.lines().count() > 3_000, "{file}: {}", read.lines().count());
     }
 }
+
+#[test]
+fn a_profile_of_a_recording_is_that_of_its_run() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    let recorded = trapline(here, &["record", "embedded:ia32", "-o", "r.tlr", "-q", "--limit-insns", "3M"]);
+    assert_eq!(recorded.code, 124, "{}", recorded.err);
+    let of = |what: &str, more: &[&str]| {
+        let ran = trapline(here, &[&["profile", what, "-q", "--insns", "1000"][..], more].concat());
+        assert!(matches!(ran.code, 0 | 124), "{}", ran.err);
+        ran.out
+    };
+    let (run, replay) = (of("embedded:ia32", &["--", "--limit-insns", "3M"]), of("r.tlr", &[]));
+    assert_eq!(run, replay);
+    let samples: u64 = run.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+    assert!((2_900..=3_000).contains(&samples), "{samples}");
+}
+
+#[test]
+fn samples_agree_with_exact_counts() {
+    let folder = TempDir::new().unwrap();
+    let weights = |args: &[&str]| -> Vec<(String, u64)> {
+        let out = ok(folder.path(), &[&["profile", "embedded:ia32", "-q"][..], args].concat()).out;
+        let line = |line: &str| {
+            let (stack, weight) = line.rsplit_once(' ').unwrap();
+            (stack.to_owned(), weight.parse::<u64>().unwrap())
+        };
+        out.lines().map(line).collect()
+    };
+    let of = |found: &[(String, u64)], name: &str| -> f64 {
+        found
+            .iter()
+            .filter(|(stack, _)| stack.ends_with(name) && !stack.ends_with(&format!("appln{name}")))
+            .map(|(_, weight)| *weight as f64)
+            .sum()
+    };
+    let (sampled, exact) = (weights(&["--insns", "100"]), weights(&["--exact", "*"]));
+    for function in ["fnv1a_more", "arch_each_page", "memset"] {
+        let (samples, insns) =
+            (of(&sampled, &format!("`{function}")) * 100.0, of(&exact, &format!(";{function}")));
+        assert!((samples - insns).abs() < insns * 0.02 + 500.0, "{function}: {samples} and {insns}");
+    }
+}

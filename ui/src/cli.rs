@@ -7,6 +7,7 @@ mod fuzz;
 mod machine;
 mod output;
 mod probes;
+mod profile;
 mod recording;
 mod trace;
 mod tui;
@@ -21,6 +22,7 @@ pub use fuzz::FuzzArgs;
 pub use machine::{MachineArgs, is_recording};
 pub use output::OutputArgs;
 pub use probes::ProbeArgs;
+pub use profile::ProfileArgs;
 pub use recording::{RecordingArgs, ReplayArgs};
 pub use trace::{CatArgs, ConvertArgs, TraceArgs, TraceCommand};
 pub use tui::{Theme, TuiArgs};
@@ -246,6 +248,9 @@ pub enum Command {
     /// Print a manual page in the format of man(1): of the program, or of one command
     #[command(after_help = MAN_EXAMPLES)]
     Man(ManArgs),
+    /// Show where a run or a recording spends its instructions, as a flame graph or as folded stacks (docs/export.md)
+    #[command(after_help = profile::EXAMPLES)]
+    Profile(ProfileArgs),
     /// Work with trace files, which `run -f raw -o FILE` writes
     #[command(after_help = TRACE_EXAMPLES)]
     Trace(TraceArgs),

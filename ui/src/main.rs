@@ -95,6 +95,7 @@ fn main() -> ExitCode {
         Command::Dtrace(args) => cmd::dtrace::run(&args.arguments, &mut out, &talk),
         Command::Tui(args) => cmd::tui::run(args, &mut out, &talk),
         Command::Man(args) => cmd::man::run(args, &mut out),
+        Command::Profile(args) => cmd::profile::run(args, &mut out, &talk),
         Command::Trace(args) => cmd::trace::run(args, &mut out, &talk),
     };
     let result = result.and_then(|exit| out.flush().map(|()| exit).map_err(Failure::Output));

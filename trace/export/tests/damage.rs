@@ -118,6 +118,7 @@ fn hostile_records_end_nothing() {
         }
         sink.end(&end(3, u64::MAX)).unwrap();
     }
+    assert!(folder.path().join("metadata").is_file());
 }
 
 #[test]

@@ -20,6 +20,7 @@ pub mod list;
 pub mod man;
 mod only;
 mod position;
+pub mod profile;
 mod questions;
 mod reach;
 pub mod replay;

@@ -290,6 +290,10 @@ trace cat | --symbols | trace cat a -f json --symbols
 trace cat | --templates | trace cat a -f raw --templates a
 trace cat | --stats | -
 trace cat | --output-file | -
+profile | --hz | profile k --hz 5 --exact f
+profile | --insns | profile k --insns 5 --hz 5
+profile | --exact | -
+profile | --output-file | -
 trace convert | --to | -
 trace convert | --output-file | -
 trace convert | --weight | trace convert t --to csv --weight ns
@@ -492,6 +496,7 @@ fn refusal(line: &str) -> Option<String> {
         }
         Command::Verify(_)
         | Command::Man(_)
+        | Command::Profile(_)
         | Command::Diff(_)
         | Command::Build(_)
         | Command::Demo(_)

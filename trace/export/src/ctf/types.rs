@@ -66,6 +66,7 @@ pub(super) fn literal(text: &str) -> String {
 /// A name as an identifier. The underscore before it, which readers remove, keeps it apart from the words of TSDL.
 fn identifier(name: &str) -> String {
     let own = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
+    let name = if name.is_empty() { "value" } else { name };
     format!("_{}", name.chars().map(own).collect::<String>())
 }
 
