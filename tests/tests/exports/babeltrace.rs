@@ -169,8 +169,12 @@ pub fn assert_same(event: &Event, record: &Json, word: usize) {
         let right = match (name.as_str(), value) {
             ("type" | "probe" | "id" | "data", _) => continue,
             ("cpu", value) => field("cpu_id") == &Value::Number(number(value)),
-            ("symbol", Json::Null) => field(name) == &Value::Text(String::new()),
-            ("symbol" | "name", Json::String(text)) => field(name) == &Value::Text(text.clone()),
+            ("symbol", Json::Null) => field(name) == &Value::Text(" ".to_owned()),
+            // An empty text is one space.
+            ("symbol" | "name", Json::String(text)) => {
+                let text = if text.is_empty() { " " } else { text };
+                field(name) == &Value::Text(text.to_owned())
+            }
             ("frames", Json::Array(frames)) => {
                 let frames = frames.iter().map(|frame| Value::Text(frame.as_str().unwrap().to_owned()));
                 field(name) == &Value::List(frames.collect())

@@ -2,7 +2,7 @@
 //!
 //! Each format is a [`Sink`](trapline_trace::Sink), so a run and a trace file make the same output. The members of a
 //! record are those of its JSON line: this crate has no table of its own. What a format leaves out, closes or lacks goes
-//! to [`Notes`], for whoever talks to the user.
+//! to [`Notes`], for the caller to tell the user.
 //!
 //! No sink panics or recurses without a bound, whatever a trace file holds.
 

@@ -61,7 +61,10 @@ impl Stream {
     pub fn create(folder: &Path, cpu: u32) -> io::Result<Self> {
         let file = File::create(folder.join(format!("stream_{cpu}")))?;
         let (events, packets) = (Vec::new(), Vec::new());
-        Ok(Self { file, cpu, events, begin: 0, end: 0, written: 0, packets, lost: 0 })
+        let mut stream = Self { file, cpu, events, begin: 0, end: 0, written: 0, packets, lost: 0 };
+        // An empty packet: readers count discarded events from one packet to the next.
+        stream.packet()?;
+        Ok(stream)
     }
 
     /// Adds an event of class `id`. A timestamp that is earlier than the last one becomes it; returns whether it was.
@@ -102,10 +105,8 @@ impl Stream {
     /// Writes the rest, and fills in what is known now. `most` limits the records lost in each packet; the last packet has
     /// `further` ones beside.
     pub fn finish(&mut self, uuid: [u8; 16], most: u64, further: u64) -> io::Result<()> {
-        if !self.events.is_empty() || self.packets.is_empty() {
-            self.packet()?;
-        }
-        let last = self.packets.len() - 1;
+        self.packet()?;
+        let last = self.packets.len().saturating_sub(1);
         for (n, (at, lost)) in self.packets.iter().enumerate() {
             let lost = lost.min(&most) + if n == last { further } else { 0 };
             self.file.seek(SeekFrom::Start(at + UUID_AT))?;

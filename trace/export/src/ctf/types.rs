@@ -150,8 +150,9 @@ fn number(value: u64, bits: u32, out: &mut Vec<u8>) {
     out.extend(value.to_le_bytes().into_iter().take(size(bits) as usize / 8));
 }
 
-/// A text ends at its first NUL.
+/// A text ends at its first NUL. An empty one is written as a space: babeltrace2 2.0 shows an earlier text in its place.
 fn text(value: &str, out: &mut Vec<u8>) {
+    let value = if value.is_empty() { " " } else { value };
     out.extend(value.bytes().map(|byte| if byte == 0 { b'?' } else { byte }));
     out.push(0);
 }
@@ -176,8 +177,9 @@ mod tests {
         let mut out = Vec::new();
         Type::Bytes.encode(&Value::Bytes(vec![1, 2]), &mut out);
         Type::Text.encode(&Value::Text("a\0b".to_owned()), &mut out);
+        Type::Text.encode(&Value::Text(String::new()), &mut out);
         Type::Signed { bits: 12 }.encode(&Value::Number(u64::MAX), &mut out);
         Type::Words { bits: 32 }.encode(&Value::Number(1), &mut out);
-        assert_eq!(out, [2, 0, 0, 0, 1, 2, b'a', b'?', b'b', 0, 0xff, 0xff, 0, 0, 0, 0]);
+        assert_eq!(out, [2, 0, 0, 0, 1, 2, b'a', b'?', b'b', 0, b' ', 0, 0xff, 0xff, 0, 0, 0, 0]);
     }
 }
