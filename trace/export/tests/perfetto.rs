@@ -66,8 +66,11 @@ fn text(of: &BTreeMap<u64, Vec<Field>>, field: u64) -> String {
     String::from_utf8(bytes(of, field).unwrap_or_default()).unwrap()
 }
 
-/// Time, kind, track, name and value of each event; and the notes.
-fn events(records: &[Record], d: &[Shown]) -> (Vec<(u64, u64, u64, String, u64)>, Vec<String>) {
+/// Time, kind, track, name and value of an event.
+type Event = (u64, u64, u64, String, u64);
+
+/// The events, and the notes.
+fn events(records: &[Record], d: &[Shown]) -> (Vec<Event>, Vec<String>) {
     let (mut out, notes) = (Vec::new(), Notes::default());
     show(&mut PerfettoSink::new(&mut out, items(), notes.clone()), records, d, &end(100, 0));
     let mut events = Vec::new();
