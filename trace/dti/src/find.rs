@@ -108,10 +108,7 @@ fn may_begin(block: &[u8]) -> bool {
     let (lines, rest) = words.as_chunks::<LANES>();
     let mut found = [0_u32; LANES];
     for line in lines {
-        #[expect(
-            clippy::needless_range_loop,
-            reason = "of two iterators at once, builds without LTO make calls"
-        )]
+        // By index: of two iterators at once, builds without LTO make calls.
         for lane in 0..LANES {
             found[lane] |= u32::from(begins(&line[lane])).wrapping_neg();
         }
