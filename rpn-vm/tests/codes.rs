@@ -168,6 +168,8 @@ const OTHERS: &[&str] = &[
     "sub-buffer",
     "sub-buffers",
     "trapline-fuzz",
+    "cpu-model",
+    "virtio-devices",
 ];
 
 #[test]
