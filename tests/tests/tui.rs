@@ -445,7 +445,8 @@ fn a_recording_is_whole_at_whatever_moment_one_leaves_after_a_change() {
     let said = screen.screen().contents();
     let kept = said.contains("holds the run before the last change");
     let info = crate::cli::trapline(&root(), &["replay", name, "--info"]);
-    assert_eq!(info.out.contains("type "), !kept, "{}{said}", info.out);
+    // It is the one run or the other, or the run was left before the line was typed.
+    assert!(!(info.out.contains("type ") && kept), "{}{said}", info.out);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 

@@ -15,8 +15,8 @@ use trapline_session::{
 use trapline_trace::{HeaderItems, TextSink};
 
 use crate::cli::{FirstArgs, Format, ListArgs};
-use crate::cmd::dti::is_dump_file;
 use crate::cmd::dump::look;
+use crate::cmd::dump_file::is_dump_file;
 use crate::cmd::rows::json_lines;
 use crate::cmd::run::{bits, digits};
 use crate::failure::{Exit, Failure};

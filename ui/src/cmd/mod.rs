@@ -11,6 +11,7 @@ pub mod dis_ppdf;
 pub mod dti;
 pub mod dtrace;
 pub mod dump;
+mod dump_file;
 mod explain;
 mod finding;
 pub mod fuzz;

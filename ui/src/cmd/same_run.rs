@@ -71,7 +71,7 @@ impl ToRecord {
         fs::rename(&new, &old).map_err(|error| format!("cannot write {}: {error}", old.display()))
     }
 
-    /// Removes a recording that is not whole. Returns a sentence about what there is instead.
+    /// Removes a recording that is not whole. Returns a sentence that says what the file holds instead.
     pub fn give_up(&self) -> Option<String> {
         let (new, old) = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         if new == old {

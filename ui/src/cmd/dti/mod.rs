@@ -18,8 +18,6 @@ use crate::failure::{Exit, Failure};
 use crate::reserved_file;
 use crate::talk::Talk;
 
-pub use source::is_dump_file;
-
 use printer::Printer;
 use source::Source;
 

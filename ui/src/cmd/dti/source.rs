@@ -1,15 +1,11 @@
 //! Where channels are: in a machine at a position, or in a crash dump.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-
 use trapline_dti::Found;
 use trapline_session::trapline_emu::PhysMem;
 use trapline_session::{DumpFile, Session};
 
 use crate::cli::DtiSource;
-use crate::cmd::dump::look::warn_if_cut;
+use crate::cmd::dump_file::{is_dump_file, warn_if_cut};
 use crate::cmd::reach::{self, Cancelled};
 use crate::failure::{Exit, Failure};
 use crate::no_effect;
@@ -69,11 +65,4 @@ impl Source {
 /// Whether channels are read from a file with memory: a dump, or an image of it.
 pub fn is_dump(args: &DtiSource) -> bool {
     args.raw || is_dump_file(&args.image)
-}
-
-/// Whether a file is a dump, and not a kernel.
-pub fn is_dump_file(path: &Path) -> bool {
-    let mut first = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(18).read_to_end(&mut first));
-    read.is_ok() && DumpFile::begins(&first)
 }

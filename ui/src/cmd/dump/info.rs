@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use trapline_session::trapline_dump::notes::described;
 use trapline_session::{DumpFile, DumpFormat, DumpInfo, counted};
 
-use super::look::warn_if_cut;
 use crate::cli::Format;
+use crate::cmd::dump_file::warn_if_cut;
 use crate::failure::Failure;
 use crate::talk::Talk;
 

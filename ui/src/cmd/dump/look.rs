@@ -6,10 +6,10 @@ use std::path::Path;
 use serde_json::json;
 use trapline_session::{
     DumpFile, Guest, How, ListError, Listing, Look, Session, StackFrame, StillError, TaskStack, Wanted,
-    counted,
 };
 
 use crate::cli::{DumpArgs, Format, Listed};
+use crate::cmd::dump_file::warn_if_cut;
 use crate::cmd::rows::json_lines;
 use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
@@ -36,19 +36,6 @@ pub fn open(path: &Path, look: &Look, raw: bool, talk: &Talk) -> Result<(Guest, 
     })?;
     found.0.notes().iter().for_each(|note| talk.warn(note));
     Ok(found)
-}
-
-/// Says that a file was cut off, before something of it is shown.
-pub fn warn_if_cut(path: &Path, file: &DumpFile, talk: &Talk) {
-    let missing = file.missing();
-    if missing > 0 {
-        talk.warn(&format!(
-            "{} is cut off: {} that it should have {} beyond its end, so not all of it can be shown",
-            path.display(),
-            counted(missing, "page"),
-            if missing == 1 { "lies" } else { "lie" }
-        ));
-    }
 }
 
 /// How the options want a dump to be looked at.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use trapline_session::{Compression, Vmcore, counted};
 
-use super::dti::is_dump_file;
+use super::dump_file::is_dump_file;
 use super::reach;
 use crate::cli::DumpArgs;
 use crate::failure::{Exit, Failure};
