@@ -38,7 +38,7 @@ pub enum TraceCommand {
 pub enum ExportFormat {
     /// CTF 1.8, for babeltrace2 and Trace Compass: a folder
     Ctf,
-    /// For https://ui.perfetto.dev and trace_processor, in binary
+    /// For ui.perfetto.dev and trace_processor, in binary
     Perfetto,
     /// Folded stacks, one line per stack, for flame graph tools
     Folded,
