@@ -131,15 +131,16 @@ impl Cmos {
             return None;
         }
         let enabled = self.ram[REG_B];
-        let when = |bit: u8, time: Option<u64>| if enabled & bit != 0 { time } else { None };
-        [
-            when(B_PIE, self.next_periodic(self.settled_ns)),
-            when(B_AIE, self.next_alarm(self.settled_ns)),
-            when(B_UIE, self.next_update(self.settled_ns)),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        if enabled & (B_PIE | B_AIE | B_UIE) == 0 {
+            return None;
+        }
+        let next = |bit: u8, time: fn(&Self, u64) -> Option<u64>| {
+            if enabled & bit != 0 { time(self, self.settled_ns) } else { None }
+        };
+        [next(B_PIE, Self::next_periodic), next(B_AIE, Self::next_alarm), next(B_UIE, Self::next_update)]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Settles the flags if IRQ8 is due at or before `now_ns`; otherwise nothing changes.

@@ -50,22 +50,26 @@ impl IoApic {
         self.redirection.get(usize::from(pin)).copied().unwrap_or(MASKED)
     }
 
+    /// Whether `pin` is asserted.
+    #[inline]
+    pub fn line(&self, pin: u8) -> bool {
+        self.lines >> (pin & 31) & 1 != 0
+    }
+
     /// Drives `pin`; true when there is now a message for [`IoApic::message`].
     #[must_use]
     pub fn set_line(&mut self, pin: u8, asserted: bool) -> bool {
-        let bit = 1u32 << (pin & 31);
-        let was = self.lines & bit != 0;
-        if was == asserted {
+        if self.line(pin) == asserted {
             return false;
         }
-        self.lines ^= bit;
+        self.lines ^= 1 << (pin & 31);
         asserted && self.entry(pin) & MASKED == 0 && self.entry(pin) & REMOTE_IRR == 0
     }
 
     /// Whether a level-triggered pin asks for service that it does not have.
     fn asks(&self, pin: u8) -> bool {
         let waiting = self.entry(pin) & (MASKED | LEVEL | REMOTE_IRR) == LEVEL;
-        waiting && self.lines >> (pin & 31) & 1 != 0
+        waiting && self.line(pin)
     }
 
     /// The message of `pin`.

@@ -340,6 +340,14 @@ impl PicPair {
         self.cascade();
     }
 
+    /// Whether [`PicPair::set_irq`] changes nothing: the input is edge-triggered, and already has this level.
+    #[inline]
+    pub fn keeps(&self, irq: u8, level: bool) -> bool {
+        let chip = if irq < 8 { &self.master } else { &self.slave };
+        let bit = 1 << (irq & 7);
+        irq == CASCADE || ((chip.lines & bit != 0) == level && chip.level_mask() & bit == 0)
+    }
+
     /// A rising edge on `irq`, whatever its level was; the input stays high.
     pub fn pulse_irq(&mut self, irq: u8) {
         self.set_irq(irq, false);

@@ -289,6 +289,7 @@ impl Platform {
 
     /// Drives every level-triggered line to its device's level.
     fn update_lines(&mut self, now_ns: u64) {
+        self.wires.pics_accessed();
         self.wires.set_irq(self.com1.irq, self.com1.uart.irq());
         self.wires.set_irq(self.com2.irq, self.com2.uart.irq());
         self.wires.set_irq(IRQ_FLOPPY, self.floppy.irq());

@@ -42,6 +42,11 @@ impl Apics {
         }
     }
 
+    /// Whether the pin that `irq` drives already has this level.
+    fn keeps(&self, irq: u8, level: bool) -> bool {
+        gsi(irq).is_none_or(|pin| self.io.line(pin) == level)
+    }
+
     pub fn write_io(&mut self, offset: u16, size: u8, value: u32) {
         if let Some(pin) = self.io.write(offset, size, value) {
             self.send(pin);
@@ -72,8 +77,11 @@ impl Wires {
         Self { pics: PicPair::new(), apics }
     }
 
-    /// Drives ISA interrupt `irq`.
+    /// Drives ISA interrupt `irq`. The 8259s' output is up to date: see [`Wires::pics_accessed`].
     pub fn set_irq(&mut self, irq: u8, level: bool) {
+        if self.pics.keeps(irq, level) && self.apics.as_ref().is_none_or(|apics| apics.keeps(irq, level)) {
+            return;
+        }
         self.pics.set_irq(irq, level);
         if let Some(apics) = &mut self.apics {
             if let Some(pin) = gsi(irq) {

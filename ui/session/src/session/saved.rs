@@ -234,7 +234,7 @@ impl Session {
 
     /// Restores a snapshot; `output` says whether the output is restored too.
     pub(super) fn go_to(&mut self, saved: &SavedSession, output: Output) -> Result<(), SnapshotError> {
-        self.check_options(&saved.options)?;
+        self.check_options(&saved.options, saved.interposer.is_some())?;
         self.machine.restore(&saved.machine)?;
         match &saved.interposer {
             Some(state) => {
@@ -266,8 +266,9 @@ impl Session {
         }
     }
 
-    fn check_options(&self, stored: &str) -> Result<(), SnapshotError> {
-        if *stored == *self.options {
+    /// Options of probes matter to a snapshot that has probes.
+    fn check_options(&self, stored: &str, has_probes: bool) -> Result<(), SnapshotError> {
+        if !has_probes || *stored == *self.options {
             return Ok(());
         }
         let given = self.options.to_string();
@@ -284,7 +285,7 @@ impl Session {
         let machine = Snapshot::load(&archive)?;
         machine.identity().check(self.machine.identity())?;
         let stored: Stored = archive.get(PART, VERSION)?;
-        self.check_options(&stored.options)?;
+        self.check_options(&stored.options, stored.interposer.is_some())?;
         let interposer =
             stored.interposer.map(|state| self.read_probes(state, &stored.origins)).transpose()?;
         let mut records = Waiting::default();

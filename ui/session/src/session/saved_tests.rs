@@ -261,7 +261,27 @@ fn a_file_of_another_guest_or_other_options_is_refused_in_a_sentence() {
     // A refused snapshot leaves the session unchanged.
     let mut session = fresh(Probing::default());
     let before = seen(&mut session);
-    let foreign = fresh(Course::probing()).snapshot();
+    let foreign = Course::new("ia32").start().snapshot();
     assert!(matches!(session.restore(&foreign), Err(SnapshotError::Options { .. })));
     assert_eq!(seen(&mut session), before);
+}
+
+#[test]
+fn a_snapshot_without_probes_fits_a_session_with_any_probe_options() {
+    let end = |session: &mut Session| {
+        session.apply(Command::clause("fbt::do_fork:entry { push pid; log 1 }")).unwrap();
+        session.run_until(&Condition::end(), &Limits::none());
+        (session.digest(), session.stats().hits, session.records().count())
+    };
+    let guest = Course::new("ia32").guest;
+    let mut first = guest.start(Probing::default()).unwrap();
+    first.step(100_000);
+    let file = first.snapshot().to_bytes().unwrap();
+    let expected = end(&mut first);
+    // A session that has probes loses them by the restore.
+    let mut other = Course::new("ia32").start();
+    other.step(10_000);
+    let saved = other.read_snapshot(&file).unwrap();
+    other.restore(&saved).unwrap();
+    assert_eq!(end(&mut other), expected);
 }
