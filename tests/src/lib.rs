@@ -1,5 +1,6 @@
 //! Shared code of Trapline's whole-system tests.
 
+pub mod begun;
 pub mod boot;
 pub mod built;
 pub mod linux;

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::cli::{Ran, trapline};
+use crate::cli::{Ran, trapline, trapline_from_init};
 use tempfile::TempDir;
 use trapline_tests::linux::{KERNELS, Linux, SHELL_BANNER};
 use trapline_tests::root;
@@ -29,12 +29,24 @@ fn typing(lines: &[&str]) -> String {
 
 /// Boots a kernel with an initrd under a script. The console's text is the output.
 fn boot(folder: &Path, linux: &Linux, initrd: &str, script: &str, more: &[&str]) -> Ran {
+    run(trapline, folder, linux, initrd, script, more)
+}
+
+/// Runs a guest with a script, from its boot or from its first process on.
+fn run(
+    how: fn(&Path, &[&str]) -> Ran,
+    folder: &Path,
+    linux: &Linux,
+    initrd: &str,
+    script: &str,
+    more: &[&str],
+) -> Ran {
     std::fs::write(folder.join("s.script"), script).unwrap();
     let kernel = guest(&format!("linux-{}", linux.flavour));
     let mut args = vec!["run", kernel.as_str(), "--initrd", initrd, "--script", "s.script"];
     args.extend(["--console", "console", "--limit-insns", "20000000000"]);
     args.extend(more);
-    let mut ran = trapline(folder, &args);
+    let mut ran = how(folder, &args);
     if let Ok(console) = std::fs::read(folder.join("console")) {
         ran.out = String::from_utf8_lossy(&console).into_owned();
     }
@@ -43,9 +55,18 @@ fn boot(folder: &Path, linux: &Linux, initrd: &str, script: &str, more: &[&str])
 
 /// The same with the shell.
 fn shell(linux: &Linux, lines: &[&str], more: &[&str]) -> Ran {
+    shell_of(trapline, linux, lines, more)
+}
+
+/// The same, from the first process on.
+fn begun_shell(linux: &Linux, lines: &[&str], more: &[&str]) -> Ran {
+    shell_of(trapline_from_init, linux, lines, more)
+}
+
+fn shell_of(how: fn(&Path, &[&str]) -> Ran, linux: &Linux, lines: &[&str], more: &[&str]) -> Ran {
     let folder = TempDir::new().unwrap();
     let initrd = guest(&format!("initramfs-{}.cpio.gz", linux.arch));
-    boot(folder.path(), linux, &initrd, &typing(lines), more)
+    run(how, folder.path(), linux, &initrd, &typing(lines), more)
 }
 
 /// The shell answers, and its end ends the run.
@@ -101,7 +122,7 @@ fn guest_linux_reboot_is_a_clean_end() {
     for (more, how) in
         [(&["--append", "reboot=k"][..], "keyboard controller"), (&["--append", "reboot=a"], "0xcf9")]
     {
-        let ran = shell(cloud(), &["reboot -f"], more);
+        let ran = begun_shell(cloud(), &["reboot -f"], more);
         assert_eq!(ran.code, 0, "{}", ran.err);
         assert!(ran.err.contains("the guest asked for a reset"), "{}", ran.err);
         assert!(ran.err.contains(how), "{}", ran.err);
@@ -111,7 +132,7 @@ fn guest_linux_reboot_is_a_clean_end() {
 #[test]
 fn guest_linux_panic_ends_the_run_with_the_console_tail() {
     for (more, last) in [(&[][..], "]---"), (&["--append", "panic=-1"], "Kernel Offset: disabled")] {
-        let ran = shell(cloud(), &["echo c > /proc/sysrq-trigger"], more);
+        let ran = begun_shell(cloud(), &["echo c > /proc/sysrq-trigger"], more);
         assert_eq!(ran.code, 4, "{}", ran.err);
         let sentence = "the guest crashed: kernel panic: sysrq triggered crash after ";
         assert!(ran.err.contains(sentence), "{}", ran.err);
@@ -123,7 +144,7 @@ fn guest_linux_panic_ends_the_run_with_the_console_tail() {
 #[test]
 fn guest_linux_text_of_a_panic_that_a_program_prints_is_none() {
     let text = "echo Kernel panic - not syncing: no; echo '---[ end Kernel panic ]---'";
-    let ran = shell(cloud(), &[text, "exit"], &[]);
+    let ran = begun_shell(cloud(), &[text, "exit"], &[]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(ran.err.contains("the guest powered off after "), "{}", ran.err);
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::cli::{Ran, finish, patient, trapline};
+use crate::cli::{Ran, finish, patient, trapline, trapline_from_init};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use trapline_providers::FunctionGlob;
@@ -19,10 +19,17 @@ fn run(args: &[&str]) -> Ran {
     ran
 }
 
-/// Boots to the shell.
+/// Runs `trapline run LINUX ..` from the first process on.
+fn run_from_init(args: &[&str]) -> Ran {
+    let ran = trapline_from_init(&root(), args);
+    assert!(matches!(ran.code, 0 | 124), "{args:?}: {}", ran.err);
+    ran
+}
+
+/// Goes on to the shell.
 fn boot([kernel, initrd]: [&str; 2], more: &[&str]) -> Ran {
     let args = ["run", kernel, "--initrd", initrd, "--until", "/ # ", "--console", "none", "--digest"];
-    let ran = run(&[&args[..], more].concat());
+    let ran = run_from_init(&[&args[..], more].concat());
     assert!(ran.err.contains("the console showed \"/ # \""), "{}", ran.err);
     ran
 }
@@ -151,7 +158,7 @@ fn guest_a_tracepoint_with_one_listener_has_its_hits() {
     let image = linux.image(folder.path(), &[], &[], script).unwrap().display().to_string();
     let console = folder.path().join("console").display().to_string();
     let args = ["run", CLOUD[0], "--initrd", &image, "--until", "tracepoint: end", "--console", &console];
-    let ran = run(&[&args[..], &["-n", "tracepoint::sched:sched_process_exit", "-f", "json"]].concat());
+    let ran = run_from_init(&[&args[..], &["-n", "tracepoint::sched:sched_process_exit", "-f", "json"]].concat());
     let text = std::fs::read_to_string(console).unwrap();
     let counted =
         text.lines().find_map(|line| line.strip_prefix("counted ")).unwrap_or_else(|| panic!("{text}"));
@@ -194,7 +201,7 @@ fn guest_tracepoints_of_a_module_have_the_hits_that_ftrace_counts() {
     ];
     let clauses =
         ["tracepoint", "sdt"].map(|provider| format!("{provider}:ext4:ext4:{{{}}}", EVENTS.join(",")));
-    let ran = run(&[&args[..], &["--rpn", &clauses[0], "--rpn", &clauses[1], "-f", "json"]].concat());
+    let ran = run_from_init(&[&args[..], &["--rpn", &clauses[0], "--rpn", &clauses[1], "-f", "json"]].concat());
     let text = std::fs::read_to_string(console).unwrap();
     let hits = lines(&ran.out, "hit");
     let hits = |provider: &str, event: &str| {

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::cli::{Ran, finish, patient, trapline};
+use crate::cli::{Ran, finish, patient, trapline, trapline_from_init};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -85,7 +85,7 @@ impl Guest {
 fn run(more: &[&str]) -> Ran {
     let initrd = GUEST.initrd();
     let args = ["run", KERNEL, "--initrd", &initrd, "--until", LAST, "--digest", "--stats"];
-    let ran = trapline(&root(), &[&args[..], more].concat());
+    let ran = trapline_from_init(&root(), &[&args[..], more].concat());
     assert_eq!(ran.code, 0, "{more:?}: {}{}", ran.out, ran.err);
     ran
 }
@@ -345,9 +345,9 @@ fn guest_pid_of_another_width() {
         "/ # ",
         "--digest",
     ];
-    let plain = trapline(&root(), &[&args[..], &["--console", "none"]].concat());
+    let plain = trapline_from_init(&root(), &[&args[..], &["--console", "none"]].concat());
     let clause = ["--rpn", "pid$target:a.out:main:entry { push arg, 0; log 1 }", "--target", "mount"];
-    let probed = trapline(&root(), &[&args[..], &clause].concat());
+    let probed = trapline_from_init(&root(), &[&args[..], &clause].concat());
     assert_eq!(digest(&probed), digest(&plain));
     let lines: Vec<&str> = probed.out.lines().collect();
     assert!(matches!(lines[..], [line] if line.ends_with(":busybox:main:entry 05000000")), "{lines:?}");
@@ -464,7 +464,7 @@ fn guest_pid_a_out_of_copies_and_hard_links() {
     let initrd = linux.image(folder.path(), &[], &[], script).unwrap().display().to_string();
     let names = "pid*:a.out:main:entry { push 40; push arg, 1; push mem, u64; log str }";
     let args = ["run", KERNEL, "--initrd", &initrd, "--until", "copies: end", "--rpn", names, "-f", "json"];
-    let ran = trapline(&root(), &[&args[..], &["--console", "none"]].concat());
+    let ran = trapline_from_init(&root(), &[&args[..], &["--console", "none"]].concat());
     let lines = ran.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let data: Vec<String> =
         lines.filter_map(|line| line["data"].as_str().map(|data| data[6..].to_owned())).collect();

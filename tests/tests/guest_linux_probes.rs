@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::cli::trapline;
+use crate::cli::trapline_from_init;
 use serde_json::Value;
 use tempfile::TempDir;
 use trapline_tests::linux::{KERNELS, Linux};
@@ -149,7 +149,7 @@ fn boot(folder: &Path, linux: &Linux, more: &[&str]) -> Boot {
     let mut args = vec!["run", kernel.as_str(), "--initrd", "initrd.gz", "--console", "console"];
     args.extend(["-f", "json", "--stats"]);
     args.extend(more);
-    let ran = trapline(folder, &args);
+    let ran = trapline_from_init(folder, &args);
     let console = String::from_utf8_lossy(&std::fs::read(folder.join("console")).unwrap()).replace('\r', "");
     assert_eq!(ran.code, 0, "{}\n{console}", ran.err);
     let mut lines: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::cli::{Ran, finish, patient, trapline};
+use crate::cli::{Ran, finish, patient, trapline, trapline_from_init};
 use serde_json::Value;
 use tempfile::TempDir;
 use trapline_emu::load::Image;
@@ -62,7 +62,7 @@ impl Guest {
 
     fn run(&self, more: &[&str]) -> Ran {
         let args = ["run", &self.kernel, "--initrd", "initrd", "--script", "script", "--console", "console"];
-        let ran = trapline(self.folder.path(), &[&args[..], more].concat());
+        let ran = trapline_from_init(self.folder.path(), &[&args[..], more].concat());
         assert_eq!(ran.code, 0, "{}", ran.err);
         ran
     }

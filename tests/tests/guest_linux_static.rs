@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-use crate::cli::{Ran, trace_file_prints_the_run, trapline};
+use crate::cli::{Ran, trace_file_prints_the_run, trapline, trapline_from_init};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -95,7 +95,7 @@ impl Guest {
         let console = self.path("console");
         let args = ["run", KERNEL, "--initrd", &self.initrd, "--until", "static: end", "--console", &console];
         let ran =
-            trapline(&root(), &[&args[..], &["--limit-insns", "20000000000", "--stats"], more].concat());
+            trapline_from_init(&root(), &[&args[..], &["--limit-insns", "20000000000", "--stats"], more].concat());
         assert_eq!(ran.code, 0, "{}", ran.err);
         let text = String::from_utf8_lossy(&std::fs::read(console).unwrap()).into_owned();
         let own = text.lines().skip_while(|line| !line.contains("Run /init")).skip(1);
@@ -231,6 +231,8 @@ fn guest_a_trace_file_of_every_provider_of_linux_prints_what_the_run_prints() {
     let kernel = root().join(KERNEL).display().to_string();
     let mut args = vec!["run", &kernel, "--initrd", &guest.initrd, "--until", "static: end"];
     args.extend(["--limit-insns", "20000000000", "--header", "all", "--stack=4", "--ustack=4"]);
+    let begun = trapline_tests::begun::snapshot(&root(), &args).unwrap().display().to_string();
+    args.extend(["--restore", &begun]);
     args.extend(clauses.iter().flat_map(|clause| ["--rpn", clause]));
     let forms: [&[&str]; 3] = [&["--symbols"], &["-f", "json", "--stats"], &["-f", "dtrace"]];
     let text = trace_file_prints_the_run(guest.folder.path(), &args, &forms);
@@ -264,7 +266,7 @@ fn small(folder: &Path, [kernel, initrd]: [&str; 2], more: &[&str]) -> (Ran, Str
     let paths = ["initrd", "console"].map(|name| folder.join(name).to_str().unwrap().to_owned());
     std::fs::write(&paths[0], image).unwrap();
     let args = ["run", kernel, "--initrd", &paths[0], "--console", &paths[1], "--limit-insns", "20000000000"];
-    let ran = trapline(&root(), &[&args[..], &["--until", "small: turn 1 done 1", "--stats"], more].concat());
+    let ran = trapline_from_init(&root(), &[&args[..], &["--until", "small: turn 1 done 1", "--stats"], more].concat());
     assert_eq!(ran.code, 0, "{}", ran.err);
     let console = std::fs::read_to_string(&paths[1]).unwrap();
     (ran, console.lines().last().unwrap().to_owned())

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use trapline_tests::linux::{KERNELS, Linux};
 use trapline_tests::root;
 
-use crate::cli::{Ran, trapline};
+use crate::cli::{Ran, trapline, trapline_from_init};
 
 const PROMPT: &str = "/ # ";
 
@@ -22,7 +22,7 @@ fn run(linux: &Linux, args: &[&str]) -> Ran {
     let kernel = format!(".guests/linux-{}", linux.flavour);
     let initrd = format!(".guests/initramfs-{}.cpio.gz", linux.arch);
     let own = ["run", &kernel, "--initrd", &initrd, "--until", PROMPT, "--console", "none", "-q"];
-    let ran = trapline(&root(), &[&own[..], args].concat());
+    let ran = trapline_from_init(&root(), &[&own[..], args].concat());
     assert_eq!(ran.code, 0, "{args:?}: {}", ran.err);
     ran
 }
