@@ -1,7 +1,7 @@
 //! Random probe programs, as source with all variations that the language allows: a PPDF file preserves them, and its
 //! disassembly builds to the same bytes.
 //!
-//! 100,000 programs, or as many as `TRAPLINE_PPDF_PROGRAMS` says. A program depends on its number alone.
+//! 25,000 programs, or as many as `TRAPLINE_PPDF_PROGRAMS` says. A program depends on its number alone.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
@@ -89,7 +89,7 @@ fn outline(program: &Program) -> String {
 }
 
 fn count() -> u64 {
-    std::env::var("TRAPLINE_PPDF_PROGRAMS").map_or(100_000, |n| n.parse().unwrap())
+    std::env::var("TRAPLINE_PPDF_PROGRAMS").map_or(25_000, |n| n.parse().unwrap())
 }
 
 /// Checks one program and returns it.

@@ -225,7 +225,7 @@ impl Choices<'_> {
 
 #[test]
 fn generated_programs_print_and_parse_to_themselves() {
-    let cases = std::env::var("TRAPLINE_ROUNDTRIPS").ok().and_then(|n| n.parse().ok()).unwrap_or(40_000);
+    let cases = std::env::var("TRAPLINE_ROUNDTRIPS").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(
         config,

@@ -8,6 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::linux::QUICK;
 use crate::{built, root};
 
 /// What the kernel prints last before it executes the first process, which it announces by `Run /init`.
@@ -18,12 +19,19 @@ const KEPT: usize = 64;
 /// The options of the machine that tests use, each with a value.
 const MACHINE: [&str; 5] = ["--append", "--cmdline", "--mem", "--platform", "--cpu"];
 
-/// The snapshot from which `trapline run KERNEL --initrd INITRD ..`, the command of `args` in the folder `at`, can go on
-/// where the first process begins.
+/// What is to be added to `args`, a command `run KERNEL --initrd INITRD ..` in the folder `at`, so that it goes on where the
+/// first process begins.
 ///
 /// # Errors
 /// A sentence, when a file cannot be read or written or the guest does not get there.
-pub fn snapshot(at: &Path, args: &[&str]) -> Result<PathBuf, String> {
+pub fn options(at: &Path, args: &[&str]) -> Result<[String; 4], String> {
+    let quick = ["--append", QUICK];
+    let snapshot = snapshot(at, &[args, &quick].concat())?;
+    Ok([quick[0].to_owned(), quick[1].to_owned(), "--restore".to_owned(), snapshot.display().to_string()])
+}
+
+/// The snapshot from which such a command can go on.
+fn snapshot(at: &Path, args: &[&str]) -> Result<PathBuf, String> {
     let program = built::trapline()?;
     let value = |wanted: &str| args.windows(2).find(|pair| pair[0] == wanted).map(|pair| at.join(pair[1]));
     let (Some(kernel), Some(initrd)) = (value("run"), value("--initrd")) else {

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
-use crate::linux::Linux;
+use crate::linux::{Linux, QUICK};
 use trapline_emu::Machine;
 use trapline_emu::load::linux::DEFAULT_CMDLINE;
 use trapline_emu::load::{Image, Width};
@@ -45,12 +45,20 @@ impl LinuxBoot {
         Self::new(linux, linux.shell()?, DEFAULT_CMDLINE.to_owned())
     }
 
+    /// A kernel that ends in a shell soon: see [`QUICK`].
+    ///
+    /// # Errors
+    /// A file is missing or is not a kernel.
+    pub fn quick(linux: &Linux) -> Result<Self, Box<dyn Error>> {
+        Self::new(linux, linux.shell()?, format!("{DEFAULT_CMDLINE} {QUICK}"))
+    }
+
     /// A kernel that runs the stress script and stops.
     ///
     /// # Errors
     /// A file is missing or is not a kernel.
     pub fn stress(linux: &Linux) -> Result<Self, Box<dyn Error>> {
-        Self::new(linux, linux.stress()?, format!("{DEFAULT_CMDLINE} panic=-1"))
+        Self::new(linux, linux.stress()?, format!("{DEFAULT_CMDLINE} {QUICK} panic=-1"))
     }
 
     /// A kernel with this initramfs.
@@ -58,7 +66,7 @@ impl LinuxBoot {
     /// # Errors
     /// A file is missing or is not a kernel.
     pub fn with(linux: &Linux, initrd: Vec<u8>) -> Result<Self, Box<dyn Error>> {
-        Self::new(linux, initrd, DEFAULT_CMDLINE.to_owned())
+        Self::new(linux, initrd, format!("{DEFAULT_CMDLINE} {QUICK}"))
     }
 
     fn new(linux: &Linux, initrd: Vec<u8>, cmdline: String) -> Result<Self, Box<dyn Error>> {

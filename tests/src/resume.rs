@@ -186,7 +186,7 @@ impl Course {
         let kernel = KERNELS.iter().find(|linux| linux.flavour == which);
         let kernel = kernel.ok_or_else(|| format!("no kernel {which}"))?;
         let (boot, end) = match kind {
-            "linux" => (LinuxBoot::shell(kernel)?, PROMPT),
+            "linux" => (LinuxBoot::quick(kernel)?, PROMPT),
             "stress" => (LinuxBoot::stress(kernel)?, STRESS_LINES.1),
             "shop" => (LinuxBoot::with(kernel, shop()?)?, "static: end"),
             _ => return Err(format!("{name}: embedded, linux, stress and shop are the kinds").into()),

@@ -16,7 +16,7 @@ use trapline_session::{
     Compression, Condition, DumpFile, DumpFormat, Ending, GuestBuilder, How, Limits, Listing, Session, Wanted,
 };
 use trapline_tests::boot::LINUX_LIMIT;
-use trapline_tests::linux::{KERNELS, Linux};
+use trapline_tests::linux::{KERNELS, Linux, QUICK};
 use trapline_tests::root;
 
 /// What a kernel says when it is about to start the first program.
@@ -51,7 +51,7 @@ fn booted(folder: &Path, linux: &Linux) -> Session {
     let script = format!("insmod /dummy.ko\nsleep 1000 &\necho {READY}\nsleep 1000\n");
     let initrd = linux.image(folder, &["dummy"], &[], &script).unwrap();
     let kernel = guest(&format!("linux-{}", linux.flavour));
-    let mut session = GuestBuilder::image(&kernel).initrd(initrd).start().unwrap();
+    let mut session = GuestBuilder::image(&kernel).initrd(initrd).append(QUICK).start().unwrap();
     let ending = session.run_until(&Condition::end().or_console(READY), &Limits::insns(LINUX_LIMIT));
     assert_eq!(ending, Ending::Until(READY.to_owned()));
     session
@@ -212,7 +212,10 @@ fn guest_linux_a_panic_is_dumped_with_its_message() {
     let here = folder.path();
     // There is no root file system, so the kernel panics.
     let kernel = guest("linux-cloud-amd64");
-    let ran = trapline(here, &["run", &kernel, "--console", "none", "--dump-on-crash", "vmcore"]);
+    let ran = trapline(
+        here,
+        &["run", &kernel, "--append", QUICK, "--console", "none", "--dump-on-crash", "vmcore"],
+    );
     assert_eq!(ran.code, 4, "{}", ran.err);
     let messages = tool(here, "vmcore-dmesg", &["vmcore"]);
     assert!(messages.contains("Kernel panic - not syncing: VFS: Unable to mount root fs"), "{messages}");

@@ -9,6 +9,7 @@ use trapline_session::{
     Command, Condition, DSource, Guest, GuestBuilder, Limits, Observer, Probing, Script, Session,
 };
 use trapline_tests::boot::LINUX_LIMIT;
+use trapline_tests::linux::QUICK;
 use trapline_tests::root;
 
 /// Aggregations, stacks, strings, memory, faults, speculation, variables, time. `HOT` is called often and its first
@@ -107,7 +108,7 @@ fn together(builder: &GuestBuilder, until: &str, functions: Functions, more: &[&
 
 fn linux(kernel: &str, initrd: &str) {
     let path = |name: &str| root().join(".guests").join(name);
-    let guest = GuestBuilder::image(path(kernel).to_str().unwrap()).initrd(path(initrd));
+    let guest = GuestBuilder::image(path(kernel).to_str().unwrap()).initrd(path(initrd)).append(QUICK);
     together(&guest, "/ # ", LINUX, &OF_LINUX);
 }
 

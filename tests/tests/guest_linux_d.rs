@@ -8,6 +8,7 @@ use std::sync::Arc;
 use trapline_d::{Compiled, Compiler, Error, Model, Options};
 use trapline_emu::symbols::Btf;
 use trapline_session::{Command as Insert, Condition, DSource, GuestBuilder, GuestTypes, Limits};
+use trapline_tests::linux::QUICK;
 use trapline_tests::root;
 
 const KERNEL: &str = ".guests/linux-cloud-amd64";
@@ -15,7 +16,7 @@ const INITRD: &str = ".guests/initramfs-amd64.cpio.gz";
 
 fn guest() -> GuestBuilder {
     let path = |name: &str| root().join(name);
-    GuestBuilder::image(path(KERNEL).to_str().unwrap()).initrd(path(INITRD))
+    GuestBuilder::image(path(KERNEL).to_str().unwrap()).initrd(path(INITRD)).append(QUICK)
 }
 
 fn compiled(target: &Arc<trapline_providers::Target>, text: &str) -> Result<Compiled, Error> {
@@ -173,8 +174,11 @@ fn guest_linux_a_recording_made_with_d_programs_verifies() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let program = PROGRAMS.join("\n").replace("BEGIN {", "BEGIN { @first = count();");
-    let live =
-        run(&["record", KERNEL, "--initrd", INITRD, "--until", "/ # ", "-q", "-o", &file, "-n", &program]);
+    let live = run(&[
+        &["record", KERNEL, "--initrd", INITRD, "--append", QUICK, "--until", "/ # ", "-q"],
+        &["-o", &file, "-n", &program][..],
+    ]
+    .concat());
     assert!(live.lines().count() > 100, "{live}");
     assert!(run(&["replay", &file, "--verify", "-q"]) == live);
     // The same asked of the past: another program, and this one.
@@ -190,7 +194,10 @@ fn without_a_handler(
     let file = file.to_str().unwrap();
     let run = |args: &[&str]| {
         let mut command = Command::new(crate::cli::binary());
-        command.current_dir(root()).args(["run", KERNEL, "--initrd", INITRD, "--until", "/ # ", "--digest"]);
+        command
+            .current_dir(root())
+            .args(["run", KERNEL, "--initrd", INITRD, "--append", QUICK])
+            .args(["--until", "/ # ", "--digest"]);
         let output = command.args(args).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{error}");

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use super::cli::{Ran, folder, trapline};
 use sha2::{Digest, Sha256};
+use trapline_tests::linux::QUICK;
 use trapline_tests::root;
 
 /// What the guest does with the drivers. It prints sizes and digests of what it has read, then crashes.
@@ -73,6 +74,8 @@ fn drivers_trace_and_the_records_survive(flavour: &str) {
         &kernel,
         "--initrd",
         initrd.to_str().unwrap(),
+        "--append",
+        QUICK,
         "--script",
         "script",
         "--console",
@@ -138,7 +141,7 @@ fn probes_fire_for_records(flavour: &str) {
     let folder = folder(&[]);
     let here = folder.path();
     let (kernel, initrd) = (file(&format!("linux-{flavour}")), file(&format!("dti-{flavour}.cpio.gz")));
-    let guest = [kernel.as_str(), "--initrd", &initrd];
+    let guest = [kernel.as_str(), "--initrd", &initrd, "--append", QUICK];
     let run = |more: &[&str]| -> Ran {
         let how = ["--console", "none", "-q", "-f", "json", "--digest"];
         trapline(here, &[&["run"], &guest[..], &how, more].concat())

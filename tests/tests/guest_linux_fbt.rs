@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trapline_providers::FunctionGlob;
 use trapline_session::{Condition, Ending, Limits};
 use trapline_tests::boot::{LINUX_LIMIT, LinuxBoot, PROMPT};
-use trapline_tests::linux::KERNELS;
+use trapline_tests::linux::{KERNELS, QUICK};
 use trapline_tests::{pairing, root};
 
 const CLOUD: [&str; 2] = [".guests/linux-cloud-amd64", ".guests/initramfs-amd64.cpio.gz"];
@@ -51,7 +51,7 @@ fn lines(text: &str, kind: &str) -> Vec<Value> {
 /// Boots to the shell with every entry and return probed: the guest is unaffected, and entries match returns.
 fn notices_nothing(flavour: &str, stack: u64, least: u64) {
     let linux = KERNELS.iter().find(|linux| linux.flavour == flavour).unwrap();
-    let boot = LinuxBoot::shell(linux).unwrap();
+    let boot = LinuxBoot::quick(linux).unwrap();
     let (prompt, limits) = (Condition::console(PROMPT), Limits::insns(LINUX_LIMIT));
     let mut plain = boot.session().unwrap();
     assert_eq!(plain.run_until(&prompt, &limits), Ending::Until(PROMPT.to_owned()));
@@ -111,7 +111,7 @@ fn guest_a_tracepoint_fires_while_off_and_leaves_the_guest_unaffected() {
         *counts.entry(probe.split(':').next().unwrap().to_owned()).or_default() += 1;
     }
     // While it is off, it runs no iterator.
-    assert!(counts["sdt"] > 100 && !counts.contains_key("tracepoint"), "{counts:?}");
+    assert!(counts["sdt"] > 15 && !counts.contains_key("tracepoint"), "{counts:?}");
     let listed = run(&["list", CLOUD[0], "tracepoint::sched:sched_switch", "-f", "json", "-q"]).out;
     let arguments = lines(&listed, "probe")[0]["sites"][0]["arguments"].clone();
     let wanted =
@@ -132,7 +132,15 @@ fn guest_arguments_of_ia32_kernels_are_found_without_being_told_how() {
         };
         (hits.iter().map(bytes).collect::<Vec<_>>(), ran.err)
     };
-    let linux = [".guests/linux-686", "--initrd", ".guests/initramfs-i386.cpio.gz", "--stop-after", "12"];
+    let linux = [
+        ".guests/linux-686",
+        "--initrd",
+        ".guests/initramfs-i386.cpio.gz",
+        "--stop-after",
+        "12",
+        "--append",
+        QUICK,
+    ];
     let (paths, said) = text("fbt::getname:entry { push 40; push arg, 0; log str }", &linux);
     assert!(
         paths.iter().any(|path| path == "/bin/busybox") && paths.iter().all(|p| p.is_ascii()),
@@ -158,7 +166,8 @@ fn guest_a_tracepoint_with_one_listener_has_its_hits() {
     let image = linux.image(folder.path(), &[], &[], script).unwrap().display().to_string();
     let console = folder.path().join("console").display().to_string();
     let args = ["run", CLOUD[0], "--initrd", &image, "--until", "tracepoint: end", "--console", &console];
-    let ran = run_from_init(&[&args[..], &["-n", "tracepoint::sched:sched_process_exit", "-f", "json"]].concat());
+    let ran =
+        run_from_init(&[&args[..], &["-n", "tracepoint::sched:sched_process_exit", "-f", "json"]].concat());
     let text = std::fs::read_to_string(console).unwrap();
     let counted =
         text.lines().find_map(|line| line.strip_prefix("counted ")).unwrap_or_else(|| panic!("{text}"));
@@ -201,7 +210,8 @@ fn guest_tracepoints_of_a_module_have_the_hits_that_ftrace_counts() {
     ];
     let clauses =
         ["tracepoint", "sdt"].map(|provider| format!("{provider}:ext4:ext4:{{{}}}", EVENTS.join(",")));
-    let ran = run_from_init(&[&args[..], &["--rpn", &clauses[0], "--rpn", &clauses[1], "-f", "json"]].concat());
+    let ran =
+        run_from_init(&[&args[..], &["--rpn", &clauses[0], "--rpn", &clauses[1], "-f", "json"]].concat());
     let text = std::fs::read_to_string(console).unwrap();
     let hits = lines(&ran.out, "hit");
     let hits = |provider: &str, event: &str| {

@@ -177,7 +177,7 @@ fn guest_a_probe_in_a_program_is_where_its_process_has_it_mapped() {
     let busybox = UserModule::parse(&fetched("busybox-amd64").unwrap(), "/bin/busybox").unwrap();
     let start = busybox.entry();
     let place = Place::User { offset: busybox.vaddr_to_offset(start).unwrap(), module: Arc::new(busybox) };
-    let mut machine = LinuxBoot::shell(linux).unwrap().machine(PROMPT).unwrap();
+    let mut machine = LinuxBoot::quick(linux).unwrap().machine(PROMPT).unwrap();
     let now = |machine: &trapline_emu::Machine| Present::new(machine.core(), Some(&profile)).spots(&place);
     assert_eq!(now(&machine), [], "no process runs yet");
     let mut probes = interposer();

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cli::{Ran, finish, patient, trapline};
 use serde_json::Value;
+use trapline_tests::linux::QUICK;
 use trapline_tests::root;
 
 /// A function and an offset in it.
@@ -217,7 +218,8 @@ fn with_modules(more: &[&str]) -> (Ran, String) {
     script += &format!("on console \"/ # \" {} query\non console \"/ # \" {0} stop\n", MODULES.len() + 1);
     let path = |name: &str| folder.path().join(name).display().to_string();
     std::fs::write(path("s.script"), script).unwrap();
-    let guest = ["run", KERNEL, "--initrd", INITRD, "--append", "rdinit=/bin/busybox -- sh"];
+    let guest =
+        ["run", KERNEL, "--initrd", INITRD, "--append", QUICK, "--append", "rdinit=/bin/busybox -- sh"];
     let files = ["--script", &path("s.script"), "--console", &path("console"), "--limit-insns", "5000000000"];
     let ran = run(&[&guest[..], &files[..], &["--digest", "-f", "json"], more].concat());
     (ran, String::from_utf8_lossy(&std::fs::read(path("console")).unwrap()).into_owned())

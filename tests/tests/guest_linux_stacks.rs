@@ -14,7 +14,7 @@ use trapline_emu::symbols::{Btf, Symbols, UserModule};
 use trapline_emu::{Machine, Stop};
 use trapline_os::{KernelImage, Linux, Unwinder};
 use trapline_tests::boot::{LinuxBoot, PROMPT};
-use trapline_tests::linux::KERNELS;
+use trapline_tests::linux::{KERNELS, QUICK};
 use trapline_tests::{cpu_seconds, root};
 
 /// A stack record: its kind, instruction count, probe and frames.
@@ -336,7 +336,7 @@ fn guest_linux_ten_frames_of_a_kernel_take_microseconds() {
 fn every_stack_is_whole(flavour: &str, arch: &str, ends: &[&str]) {
     let (kernel, initrd) = (format!(".guests/linux-{flavour}"), format!(".guests/initramfs-{arch}.cpio.gz"));
     let args = ["run", &kernel, "--initrd", &initrd, "--until", PROMPT, "--console", "none", "-f", "json"];
-    let tick = ["-n", "profile:::tick-2000003insn", "--stack=256"];
+    let tick = ["-n", "profile:::tick-500009insn", "--stack=256", "--append", QUICK];
     let ran = trapline(&root(), &[&args[..], &tick].concat());
     assert_eq!(ran.code, 0, "{}", ran.err);
     let found = stacks(&ran.out);

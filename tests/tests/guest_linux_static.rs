@@ -94,8 +94,10 @@ impl Guest {
     fn run(&self, more: &[&str]) -> (Ran, Vec<String>) {
         let console = self.path("console");
         let args = ["run", KERNEL, "--initrd", &self.initrd, "--until", "static: end", "--console", &console];
-        let ran =
-            trapline_from_init(&root(), &[&args[..], &["--limit-insns", "20000000000", "--stats"], more].concat());
+        let ran = trapline_from_init(
+            &root(),
+            &[&args[..], &["--limit-insns", "20000000000", "--stats"], more].concat(),
+        );
         assert_eq!(ran.code, 0, "{}", ran.err);
         let text = String::from_utf8_lossy(&std::fs::read(console).unwrap()).into_owned();
         let own = text.lines().skip_while(|line| !line.contains("Run /init")).skip(1);
@@ -226,13 +228,13 @@ fn guest_a_trace_file_of_every_provider_of_linux_prints_what_the_run_prints() {
         "tracepoint:vmlinux:sched:sched_process_exec".to_owned(),
         format!("fbt::do_mount:entry,fbt::getname:entry {{ {string} }}"),
         "pid*:shop:main:entry,pid*:shop:main:return".to_owned(),
-        "profile:::tick-1s".to_owned(),
+        "profile:::tick-10ms".to_owned(),
     ];
     let kernel = root().join(KERNEL).display().to_string();
     let mut args = vec!["run", &kernel, "--initrd", &guest.initrd, "--until", "static: end"];
     args.extend(["--limit-insns", "20000000000", "--header", "all", "--stack=4", "--ustack=4"]);
-    let begun = trapline_tests::begun::snapshot(&root(), &args).unwrap().display().to_string();
-    args.extend(["--restore", &begun]);
+    let begun = trapline_tests::begun::options(&root(), &args).unwrap();
+    args.extend(begun.iter().map(String::as_str));
     args.extend(clauses.iter().flat_map(|clause| ["--rpn", clause]));
     let forms: [&[&str]; 3] = [&["--symbols"], &["-f", "json", "--stats"], &["-f", "dtrace"]];
     let text = trace_file_prints_the_run(guest.folder.path(), &args, &forms);
@@ -266,7 +268,10 @@ fn small(folder: &Path, [kernel, initrd]: [&str; 2], more: &[&str]) -> (Ran, Str
     let paths = ["initrd", "console"].map(|name| folder.join(name).to_str().unwrap().to_owned());
     std::fs::write(&paths[0], image).unwrap();
     let args = ["run", kernel, "--initrd", &paths[0], "--console", &paths[1], "--limit-insns", "20000000000"];
-    let ran = trapline_from_init(&root(), &[&args[..], &["--until", "small: turn 1 done 1", "--stats"], more].concat());
+    let ran = trapline_from_init(
+        &root(),
+        &[&args[..], &["--until", "small: turn 1 done 1", "--stats"], more].concat(),
+    );
     assert_eq!(ran.code, 0, "{}", ran.err);
     let console = std::fs::read_to_string(&paths[1]).unwrap();
     (ran, console.lines().last().unwrap().to_owned())

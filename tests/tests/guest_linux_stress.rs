@@ -4,13 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::cli::trapline;
-use trapline_tests::linux::{stress_oracle, stress_part};
+use trapline_tests::linux::{QUICK, stress_oracle, stress_part};
 use trapline_tests::root;
 
 /// Boots a kernel with its stress initramfs, and compares what the script says.
 fn passes_on_a_pc(flavour: &str) {
     let (kernel, initrd) = (format!(".guests/linux-{flavour}"), format!(".guests/stress-{flavour}.cpio.gz"));
-    let machine = ["run", &kernel, "--initrd", &initrd, "--append", "panic=-1", "--platform", "pc"];
+    let machine =
+        ["run", &kernel, "--initrd", &initrd, "--append", "panic=-1", "--append", QUICK, "--platform", "pc"];
     let ran = trapline(&root(), &[&machine[..], &["--limit-insns", "100G"]].concat());
     assert_eq!(ran.code, 0, "{flavour}: {}{}", ran.out, ran.err);
     assert_eq!(stress_part(&ran.out), Some(stress_oracle().unwrap()), "{flavour}: {}{}", ran.out, ran.err);

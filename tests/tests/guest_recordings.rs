@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use trapline_emu::load::Segment;
 use trapline_session::GuestBuilder;
-use trapline_tests::linux::{KERNELS, unpack};
+use trapline_tests::linux::{KERNELS, QUICK, unpack};
 use trapline_tests::root;
 
 fn guest(name: &str) -> String {
@@ -51,7 +51,7 @@ fn guest_linux_with_typed_commands_is_replayed_and_asked() {
         (folder.path(), guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
     let script = "on console \"/ # \" 1 type \"echo $((6*7))\\n\"\non console \"/ # \" 2 type \"exit\\n\"\n";
     std::fs::write(folder.join("type.script"), script).unwrap();
-    let run = [kernel.as_str(), "--initrd", initrd.as_str()];
+    let run = [kernel.as_str(), "--initrd", initrd.as_str(), "--append", QUICK];
     record(folder, &run, &["--script", "type.script"]);
     replays(folder);
     let size = std::fs::metadata(folder.join("r.tlr")).unwrap().len();
@@ -70,7 +70,18 @@ fn guest_linux_byte_that_a_script_changes_is_named() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     let (kernel, initrd) = (guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
-    let run = [kernel.as_str(), "--initrd", &initrd, "--until", "/ # ", "--limit-insns", "10G", "-q"];
+    let run = [
+        kernel.as_str(),
+        "--initrd",
+        &initrd,
+        "--until",
+        "/ # ",
+        "--limit-insns",
+        "10G",
+        "-q",
+        "--append",
+        QUICK,
+    ];
     let program = "name = vmlinux\nmodtype = kernel\noffset = kernel_init\nopcode = 0xe8\nmaxhits = 1\n\
          push print_fatal_signals\npush 1\npop mem, u8\nexit\n";
     std::fs::write(folder.join("w.rpn"), program).unwrap();
@@ -103,7 +114,8 @@ fn guest_linux_patched_instruction_is_named() {
     let vmlinux = unpack(&bzimage).unwrap();
     std::fs::write(folder.join("vmlinux"), &vmlinux).unwrap();
     let initrd = guest("initramfs-amd64.cpio.gz");
-    record(folder, &["vmlinux", "--initrd", &initrd, "--until", "/ # ", "--limit-insns", "10G"], &[]);
+    let run = ["vmlinux", "--initrd", &initrd, "--until", "/ # ", "--limit-insns", "10G", "--append", QUICK];
+    record(folder, &run, &[]);
     let kernel = GuestBuilder::image(&folder.join("vmlinux").display().to_string()).open().unwrap();
     for (function, offset, old, new) in PATCHES {
         let address = kernel.target().symbols().lookup(function).unwrap().addr + offset;
@@ -142,7 +154,8 @@ fn guest_linux_last_writers_are_those_of_a_watchpoint() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     let (kernel, initrd) = (guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
-    let run = [kernel.as_str(), "--initrd", &initrd, "--until", "/ # ", "--limit-insns", "10G"];
+    let run =
+        [kernel.as_str(), "--initrd", &initrd, "--until", "/ # ", "--limit-insns", "10G", "--append", QUICK];
     record(folder, &run, &[]);
     // One is written all the time, the others in the middle of the boot and only at its beginning.
     for (place, most) in [("jiffies_64:8", 20), ("pid_max:4", 3), ("saved_command_line:8", 10)] {
@@ -175,7 +188,11 @@ fn guest_linux_tick_makes_a_condition_true() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     let (kernel, initrd) = (guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
-    record(folder, &[&kernel, "--initrd", &initrd, "--until", "/ # ", "--limit-insns", "10G"], &[]);
+    record(
+        folder,
+        &[&kernel, "--initrd", &initrd, "--until", "/ # ", "--limit-insns", "10G", "--append", QUICK],
+        &[],
+    );
     let ask = |args: &[&str]| -> Value {
         let asked = trapline(folder, &[&["replay", "r.tlr", "-f", "json"], args].concat());
         assert_eq!(asked.code, 0, "{}", asked.err);

@@ -10,6 +10,7 @@ use crate::common::Rng;
 use crate::recordings::cases;
 use crate::terminal::Terminal;
 use tempfile::TempDir;
+use trapline_tests::linux::QUICK;
 use trapline_tests::root;
 
 const PROMPT: &str = "/ # ";
@@ -22,7 +23,7 @@ fn fetched(name: &str) -> String {
 fn shell(folder: &Path) -> (Terminal, String) {
     let (kernel, initrd) = (fetched("linux-cloud-amd64"), fetched("initramfs-amd64.cpio.gz"));
     let file = folder.join("hand.tlr").display().to_string();
-    let args = ["record", "-i", &kernel, "--initrd", &initrd, "-o", &file];
+    let args = ["record", "-i", &kernel, "--initrd", &initrd, "-o", &file, "--append", QUICK];
     let mut terminal = Terminal::with_modes(&args);
     terminal.shows(PROMPT);
     (terminal, file)

@@ -9,6 +9,7 @@ use trapline_session::{
     Command, Condition, DSource, Guest, GuestBuilder, Limits, Names, Observer, Probing, Script, Session,
 };
 use trapline_tests::boot::LINUX_LIMIT;
+use trapline_tests::linux::QUICK;
 use trapline_tests::root;
 use trapline_trace::RecordView;
 use trapline_trace::d::ERROR_PART;
@@ -118,7 +119,7 @@ fn each_one_liner_for_the_embedded_guests_has_an_answer() {
 fn guest_linux_each_one_liner_has_an_answer() {
     let path = |name: &str| root().join(".guests").join(name);
     let guest = GuestBuilder::image(path("linux-cloud-amd64").to_str().unwrap());
-    together("Linux", &guest.initrd(path("initramfs-amd64.cpio.gz")), "/ # ");
+    together("Linux", &guest.initrd(path("initramfs-amd64.cpio.gz")).append(QUICK), "/ # ");
 }
 
 #[test]

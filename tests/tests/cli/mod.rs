@@ -63,8 +63,8 @@ pub fn trapline(folder: &Path, args: &[&str]) -> Ran {
 /// Runs `trapline run LINUX --initrd ..` in `folder`, from where the kernel executes the first process: for tests whose
 /// subject begins there. Instruction counts are those of the whole run; what the kernel has printed before is missing.
 pub fn trapline_from_init(folder: &Path, args: &[&str]) -> Ran {
-    let snapshot = trapline_tests::begun::snapshot(folder, args).unwrap_or_else(|error| panic!("{error}"));
-    trapline(folder, &[args, &["--restore", &snapshot.display().to_string()]].concat())
+    let more = trapline_tests::begun::options(folder, args).unwrap_or_else(|error| panic!("{error}"));
+    trapline(folder, &[args, &more.each_ref().map(String::as_str)].concat())
 }
 
 /// A kernel probe on the embedded guest that logs the pid.
