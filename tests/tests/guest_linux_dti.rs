@@ -141,10 +141,11 @@ fn probes_fire_for_records(flavour: &str) {
     let folder = folder(&[]);
     let here = folder.path();
     let (kernel, initrd) = (file(&format!("linux-{flavour}")), file(&format!("dti-{flavour}.cpio.gz")));
-    let guest = [kernel.as_str(), "--initrd", &initrd, "--append", QUICK];
+    let guest = [kernel.as_str(), "--initrd", &initrd];
+    let quick = ["--append", QUICK];
     let run = |more: &[&str]| -> Ran {
         let how = ["--console", "none", "-q", "-f", "json", "--digest"];
-        trapline(here, &[&["run"], &guest[..], &how, more].concat())
+        trapline(here, &[&["run"], &guest[..], &quick, &how, more].concat())
     };
     let list = trapline(here, &[&["list"], &guest[..], &["dti:::", "-v"]].concat());
     for name in ["sample", "open"] {
@@ -162,7 +163,7 @@ fn probes_fire_for_records(flavour: &str) {
     let numbers = |data: &[u8]| [data[0], data[word]];
     let numbers: Vec<[u8; 2]> = logged.iter().map(|data| numbers(data)).collect();
     assert_eq!(numbers, [[5, 13], [6, 20], [6, 20], [6, 20]]);
-    let shown = trapline(here, &[&["dti", "show"], &guest[..], &["--restore", "saved", "-q"]].concat());
+    let shown = trapline(here, &[&["dti", "show"], &guest[..], &quick, &["--restore", "saved", "-q"]].concat());
     let texts: Vec<&str> =
         shown.out.lines().filter_map(|line| Some(line.split_once("  ")?.1.trim_start())).collect();
     assert!(texts.len() == 3 && texts[2].ends_with("early step 2"), "{}{}", shown.out, shown.err);
