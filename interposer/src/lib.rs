@@ -23,8 +23,8 @@ mod sources;
 
 pub use d::{DClause, DDrops, DFault, DSetup, DVariable};
 pub use hit::{
-    CoreFile, DumpTaker, HandlerState, HandlerTrace, Interposer, InterposerConfig, NotedHit, Output,
-    PointView, ProbeNames, ProgramView, RefusedRecords, SavedInterposer, StoredInterposer,
+    AddressName, CoreFile, DumpTaker, HandlerState, HandlerTrace, Interposer, InterposerConfig, NotedHit,
+    Output, PointView, ProbeNames, ProgramView, RefusedRecords, SavedInterposer, StoredInterposer,
     StoredInterposerError, SymbolNames, Traces, Trial, TrialState, View, Written, all_writable, can_write,
     is_writable, processor_register,
 };

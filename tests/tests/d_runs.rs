@@ -311,9 +311,9 @@ fn faults_and_drops_of_a_program_set_the_exit_code_that_options_ask_for() {
     assert_eq!(run(&["-n", "fbt::do_fork:entry { a[icount] = 1; }", "--fail-on-loss"]).code, 0);
 }
 
-/// Whether or not the program keeps only the greatest counts, they are those of functions, not of addresses.
+/// Whether or not the program keeps only the greatest counts, they are those of functions or of the kernel, not of addresses.
 #[test]
-fn an_aggregation_has_one_entry_for_all_addresses_of_a_function() {
+fn an_aggregation_has_one_entry_for_all_addresses_of_a_function_or_module() {
     let folder = TempDir::new().unwrap();
     let counts = |keys: &str, end: &str| -> Vec<(String, u64)> {
         let program = format!(
@@ -340,4 +340,6 @@ fn an_aggregation_has_one_entry_for_all_addresses_of_a_function() {
     found.sort();
     assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
     assert!(found.len() > 5, "{found:?}");
+    let sum = found.iter().map(|(_, count)| count).sum();
+    assert_eq!(counts("mod(arg0)", ""), [("kernel".to_owned(), sum)]);
 }

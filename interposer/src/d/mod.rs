@@ -28,7 +28,7 @@ use std::ffi::CStr;
 use std::sync::Arc;
 use trapline_rpn::services::d::{Builtin, fault};
 use trapline_rpn::{Argument, CallkError};
-use trapline_trace::d::{ConsumerOptions, Limits, Snapshot, Tables, Writer};
+use trapline_trace::d::{ConsumerOptions, Limits, Snapshot, SymbolForm, Tables, Writer};
 pub use variables::DVariable;
 
 /// The immutable part of a D program beside its clauses.
@@ -151,8 +151,8 @@ pub(crate) trait World {
     fn end(&mut self, panics: bool);
     /// A key that is different for each thread.
     fn thread(&mut self) -> u64;
-    /// The start of the symbol that holds an address, or the address where there is none.
-    fn symbol(&self, address: u64) -> u64;
+    /// The start of what an address is shown as: of the symbol or module that has it, or the address where there is none.
+    fn start(&self, form: SymbolForm, address: u64) -> u64;
     /// The number of the probe point.
     fn probe(&self) -> u32;
 }

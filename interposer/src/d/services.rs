@@ -4,7 +4,7 @@ use super::{Failure, Reading, Runtime, World, bad_address, dynamics, thrown};
 use trapline_rpn::services::ASSERTION;
 use trapline_rpn::services::d::{self, Builtin, Function, fault};
 use trapline_rpn::{CallkError, CallkStack};
-use trapline_trace::d::{Action, Field, FixedKey, FixedKeys, SymbolForm, Writer};
+use trapline_trace::d::{Action, Field, FixedKey, FixedKeys, Writer};
 
 /// Longest string that is read, whatever `strsize` says.
 const LONGEST: usize = 1 << 20;
@@ -111,7 +111,7 @@ impl Runtime {
     }
 
     /// Pops values and writes them as their fields say; the last one is on top. In a key of an aggregation, an address
-    /// that is shown as a symbol is the start of that, so that a symbol has one entry.
+    /// that is shown as a symbol or module is the start of that, so that each has one entry.
     fn fields(
         &self,
         (fields, of_aggregation): (&[Field], bool),
@@ -130,7 +130,7 @@ impl Runtime {
         values.iter_mut().rev().for_each(|value| *value = stack.pop());
         for (field, value) in fields.iter().zip(values.iter().copied()) {
             match field {
-                Field::Symbol(SymbolForm::Symbol) if of_aggregation => to.int(world.symbol(value)),
+                Field::Symbol(form) if of_aggregation => to.int(world.start(*form, value)),
                 Field::Int { .. } | Field::Symbol(_) => to.int(value),
                 // A null string is shown as an empty one.
                 Field::Str if value == 0 => to.bytes(&[]),
@@ -242,7 +242,7 @@ impl Runtime {
                     to.bytes(&self.text(address, world)?)
                 }
                 (FixedKey::Value(_), Field::Str) => to.bytes(&[]),
-                (FixedKey::Value(value), Field::Symbol(SymbolForm::Symbol)) => to.int(world.symbol(value)),
+                (FixedKey::Value(value), Field::Symbol(form)) => to.int(world.start(*form, value)),
                 (FixedKey::Value(value), _) => to.int(value),
             }
         }

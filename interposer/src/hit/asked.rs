@@ -9,8 +9,19 @@ use super::written::Written;
 /// Copies what a crash dump contains.
 pub type DumpTaker = Box<dyn Fn(&Core) -> CrashDump + Send>;
 
-/// Names an address for the service `symbol`: the symbol that contains it, and the offset in it.
-pub type SymbolNames = Box<dyn Fn(u64) -> Option<(String, u64)> + Send>;
+/// The name of an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddressName {
+    /// The symbol that contains it.
+    pub symbol: String,
+    /// Its offset in the symbol.
+    pub offset: u64,
+    /// Where the kernel or program that has the symbol begins.
+    pub module: u64,
+}
+
+/// Names addresses.
+pub type SymbolNames = Box<dyn Fn(u64) -> Option<AddressName> + Send>;
 
 /// The requests of handlers, and the state that services need.
 #[derive(Default)]

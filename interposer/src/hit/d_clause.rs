@@ -9,7 +9,7 @@ use std::sync::Arc;
 use trapline_emu::{Access, Core, PAGE};
 use trapline_rpn::services::d::{Builtin, fault};
 use trapline_rpn::{Argument, Host, LinkedProgram, Outcome, Termination, exception};
-use trapline_trace::d::{ERROR_PART, ShowSymbols, Snapshot, Writer};
+use trapline_trace::d::{ERROR_PART, ShowSymbols, Snapshot, SymbolForm, Writer};
 
 /// Nanoseconds from 1970 to 2000, when the guest's clock begins.
 const CLOCK_BEGINS: u64 = 946_684_800_000_000_000;
@@ -182,9 +182,12 @@ impl<V: View> World for Guest<'_, V> {
         self.task()
     }
 
-    fn symbol(&self, address: u64) -> u64 {
-        let found = self.asked.names.as_ref().and_then(|name| name(address));
-        found.map_or(address, |(_, offset)| address.wrapping_sub(offset))
+    fn start(&self, form: SymbolForm, address: u64) -> u64 {
+        let found = self.asked.names.as_ref().filter(|_| form != SymbolForm::Address);
+        found.and_then(|name| name(address)).map_or(address, |found| match form {
+            SymbolForm::Module => found.module,
+            _ => address.wrapping_sub(found.offset),
+        })
     }
 
     fn probe(&self) -> u32 {

@@ -32,7 +32,7 @@ mod trial;
 mod view;
 mod written;
 
-pub use asked::{DumpTaker, SymbolNames};
+pub use asked::{AddressName, DumpTaker, SymbolNames};
 pub use control::{PointView, ProgramView};
 pub use core_file::CoreFile;
 pub use host::processor_register;
@@ -358,7 +358,7 @@ impl Interposer {
         self.runner.asked.written.refused()
     }
 
-    /// Sets where the service `symbol` finds names.
+    /// Sets where the service `symbol` and D find names.
     pub fn name_symbols(&mut self, names: SymbolNames) {
         self.runner.asked.names = Some(names);
     }

@@ -37,7 +37,8 @@ impl<V: View> Guest<'_, V> {
             services::SYMBOL => {
                 let address = stack.pop();
                 let found = self.asked.names.as_ref().and_then(|name| name(address));
-                let (name, offset) = found.unwrap_or((String::new(), address));
+                let (name, offset) =
+                    found.map_or((String::new(), address), |found| (found.symbol, found.offset));
                 let word = if self.core.env().long_mode() { 8 } else { 4 };
                 stack.push(offset);
                 let elements = name.as_bytes().chunks(word);

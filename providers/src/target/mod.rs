@@ -200,9 +200,20 @@ impl Target {
 
     /// The symbol that contains an address, and the offset in it; for user modules only if linked to a fixed address.
     pub fn symbol_at(&self, address: u64) -> Option<(String, u64)> {
-        let fixed = self.modules.iter().filter(|module| !module.is_dynamic()).map(|module| module.symbols());
-        let at = std::iter::once(&self.symbols).chain(fixed).find_map(|symbols| symbols.at(address))?;
+        let at = self.symbols_at_fixed_addresses().find_map(|symbols| symbols.at(address))?;
         Some((at.symbol.name.to_string(), at.offset))
+    }
+
+    /// The first function of the kernel or user module that has the symbol of an address.
+    pub fn module_start(&self, address: u64) -> Option<u64> {
+        let symbols = self.symbols_at_fixed_addresses().find(|symbols| symbols.at(address).is_some())?;
+        symbols.functions().next().or_else(|| symbols.iter().next()).map(|symbol| symbol.addr)
+    }
+
+    /// The symbols of the kernel, and of user modules that are linked to a fixed address.
+    fn symbols_at_fixed_addresses(&self) -> impl Iterator<Item = &Symbols> {
+        let fixed = self.modules.iter().filter(|module| !module.is_dynamic()).map(|module| module.symbols());
+        std::iter::once(&self.symbols).chain(fixed)
     }
 
     /// The kernel's name.

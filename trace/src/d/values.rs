@@ -94,7 +94,8 @@ pub(super) fn symbol(symbols: ShowSymbols<'_>, form: SymbolForm, address: u64) -
         (SymbolForm::Address, Some(name)) => name,
         (SymbolForm::Symbol, Some(name)) => name.split('+').next().unwrap_or(&name).to_owned(),
         (SymbolForm::Module, Some(name)) => {
-            name.split_once('`').map_or("kernel", |(module, _)| module).to_owned()
+            // Programs have `program:symbol`.
+            name.split_once(['`', ':']).map_or("kernel", |(module, _)| module).to_owned()
         }
     }
 }

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use trapline_dump::CrashDump;
 use trapline_emu::symbols::Symbols;
 use trapline_emu::{Core, Counters, Digest, Machine, TrapInterposer};
-use trapline_interposer::{CoreFile, Interposer, InterposerConfig, Stats};
+use trapline_interposer::{AddressName, CoreFile, Interposer, InterposerConfig, Stats};
 use trapline_os::{OsProfile, Task};
 use trapline_providers::{Present, Target};
 use trapline_trace::{Counts, Record};
@@ -305,7 +305,10 @@ fn new_interposer(
     let mut interposer = Interposer::new(InterposerConfig { header, channel, profile: profile(), max_steps });
     interposer.allow_cores(probing.max_cores);
     let named = Arc::clone(target);
-    interposer.name_symbols(Box::new(move |address| named.symbol_at(address)));
+    interposer.name_symbols(Box::new(move |address| {
+        let ((symbol, offset), module) = (named.symbol_at(address)?, named.module_start(address)?);
+        Some(AddressName { symbol, offset, module })
+    }));
     interposer.dump_with(dumps::taker(target, profile()));
     interposer.set_watch_unlimited(probing.watch_unlimited);
     interposer.unwind_with(target.unwinder());
