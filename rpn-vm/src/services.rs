@@ -141,7 +141,7 @@ pub mod d {
             Commit = "commit", Discard = "discard", Compare = "strcmp", Stack = "stack", UserStack = "ustack",
             Null = "NULL", Bounds = "<bounds>", DPath = "d_path", Psargs = "__psargs",
             Copyout = "copyout", Copyoutstr = "copyoutstr", Chill = "chill", Breakpoint = "breakpoint",
-            Panic = "panic", Assert = "assert",
+            Panic = "panic", Assert = "assert", Uregs = "uregs", Progenyof = "__progenyof",
         }
     }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use crate::cli::{Ran, trapline};
 use tempfile::TempDir;
 use trapline_session::{Command, Condition, DSource, GuestBuilder, Limits, Session};
+use trapline_tests::root;
 
 /// Aggregations, stacks, strings, speculation, thread-local variables, faulting pointers.
 const PROGRAMS: [&str; 10] = [
@@ -342,4 +343,64 @@ fn an_aggregation_has_one_entry_for_all_addresses_of_a_function_or_module() {
     assert!(found.len() > 5, "{found:?}");
     let sum = found.iter().map(|(_, count)| count).sum();
     assert_eq!(counts("mod(arg0)", ""), [("kernel".to_owned(), sum)]);
+}
+
+#[test]
+fn registers_of_the_program_are_those_of_rpn() {
+    for (guest, registers) in [
+        ("embedded:ia32", ["eax", "ebx", "ecx", "edx", "esi", "edi", "ebp", "esp", "eip", "cs"]),
+        ("embedded:x86_64", ["rax", "rbx", "rcx", "r11", "r12", "r15", "rbp", "rsp", "rip", "ss"]),
+    ] {
+        let lines = |args: &[&str]| {
+            let all =
+                [&["run", guest, "-q", "--console", "none", "-f", "json", "-x", "quiet"][..], args].concat();
+            let ran = trapline(&root(), &all);
+            assert_eq!(ran.code, 0, "{}", ran.err);
+            let of = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+            ran.out.lines().map(of).collect::<Vec<_>>()
+        };
+        let at = "fbt::do_fork:entry";
+        let pushed: String = registers.iter().map(|name| format!("push u, {name}; log 1; ")).collect();
+        let rpn: Vec<String> = lines(&["--rpn", &format!("{at} {{ {pushed} }}")])
+            .iter()
+            .filter_map(|line| Some(line["data"].as_str()?.to_owned()))
+            .collect();
+        // The same bytes, the low one first.
+        let bytes = if guest == "embedded:ia32" { 4 } else { 8 };
+        let printed: String = registers
+            .iter()
+            .flat_map(|name| (0..bytes).map(move |n| (name.to_uppercase(), 8 * n)))
+            .map(|(name, shift)| format!("printf(\"%02x\", (int)(uregs[R_{name}] >> {shift} & 0xff)); "))
+            .collect();
+        let program = format!("{at} {{ {printed} }}");
+        let text = |line: &serde_json::Value| {
+            let parts = line["parts"].as_array()?;
+            Some(parts.iter().map(|part| part["text"].as_str().unwrap()).collect::<String>())
+        };
+        let d: Vec<String> = lines(&["-n", &program]).iter().filter_map(text).collect();
+        assert!(d == rpn && d.len() >= 3, "{guest}:\n{d:?}\n{rpn:?}");
+        // The common names, and the low half of a register.
+        let same = "fbt::do_fork:entry { @[uregs[R_PC] == uregs[sizeof (long) == 8 ? R_RIP : R_EIP], \
+                    uregs[R_EAX] == (uregs[R_R0] & 0xffffffff), uregs[R_CS] & 3] = count(); }";
+        let found = lines(&["-n", same]);
+        let entries = &found.iter().find(|line| line["type"] == "aggregation").unwrap()["entries"];
+        assert_eq!(entries.as_array().unwrap().len(), 1, "{entries}");
+        assert_eq!(entries[0]["keys"], serde_json::json!([1, 1, 3]), "{entries}");
+    }
+}
+
+#[test]
+fn what_has_no_registers_of_a_program_is_a_fault() {
+    let fails = |guest: &str, program: &str| {
+        let ran = trapline(&root(), &["run", guest, "-q", "--console", "none", "-n", program]);
+        ran.err + &ran.out
+    };
+    let unknown = fails("embedded:ia32", "fbt::do_fork:entry { trace(uregs[4711]); exit(0); }");
+    assert!(unknown.contains("illegal operation"), "{unknown}");
+    let wide = fails("embedded:ia32", "fbt::do_fork:entry { trace(uregs[R_RAX]); exit(0); }");
+    assert!(wide.contains("illegal operation"), "{wide}");
+    let kernel = fails("embedded:idle", "tick-1ms { trace(uregs[R_PC]); exit(0); } ERROR { exit(1); }");
+    assert!(kernel.contains("invalid address (0x0)"), "{kernel}");
+    let types = fails("embedded:ia32", "fbt::do_fork:entry { trace(progenyof(1)); }");
+    assert!(types.contains("progenyof( ) needs the types of a Linux kernel"), "{types}");
 }

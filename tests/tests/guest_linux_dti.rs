@@ -163,7 +163,8 @@ fn probes_fire_for_records(flavour: &str) {
     let numbers = |data: &[u8]| [data[0], data[word]];
     let numbers: Vec<[u8; 2]> = logged.iter().map(|data| numbers(data)).collect();
     assert_eq!(numbers, [[5, 13], [6, 20], [6, 20], [6, 20]]);
-    let shown = trapline(here, &[&["dti", "show"], &guest[..], &quick, &["--restore", "saved", "-q"]].concat());
+    let shown =
+        trapline(here, &[&["dti", "show"], &guest[..], &quick, &["--restore", "saved", "-q"]].concat());
     let texts: Vec<&str> =
         shown.out.lines().filter_map(|line| Some(line.split_once("  ")?.1.trim_start())).collect();
     assert!(texts.len() == 3 && texts[2].ends_with("early step 2"), "{}{}", shown.out, shown.err);

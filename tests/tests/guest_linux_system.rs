@@ -342,6 +342,19 @@ fn guest_linux_processes_begin_execute_and_end() {
 }
 
 #[test]
+fn guest_linux_a_process_is_the_progeny_of_its_ancestors() {
+    // Threads of the kernel descend from process 2, programs from process 1.
+    let program = "proc:::exec-success,sched:::on-cpu,syscall::exit_group:entry \
+                   { @[progenyof(pid), progenyof(ppid), progenyof(4711), progenyof(1) + progenyof(2) + (pid == 0)] = count(); \
+                     @who[curthread->mm == NULL, progenyof(1)] = count(); }";
+    let all = d(cloud(), From::FirstProcess, program);
+    let kinds = counts(&all, "@");
+    assert!(kinds.len() == 1 && kinds["1 1 0 1"] > 20, "{kinds:?}");
+    let who = counts(&all, "@who");
+    assert!(who["0 1"] > 10 && who["1 0"] > 1 && !who.contains_key("0 0"), "{who:?}");
+}
+
+#[test]
 fn guest_linux_translated_arguments_are_those_of_the_task() {
     let program = "proc:::create { @bad[\"parent\"] = sum(args[0]->pr_ppid != pid); pids[args[0]->pr_pid] = 1; } \
                    proc:::start { @bad[\"pid\"] = sum(!pids[pid]); \

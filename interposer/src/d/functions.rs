@@ -1,11 +1,14 @@
 //! The functions of D.
 
-use super::{Failure, Runtime, World, bad_address, net, strings, thrown};
-use trapline_rpn::services::d::{Function, fault};
+use super::{Failure, Reading, Runtime, World, bad_address, net, strings, thrown};
+use trapline_rpn::services::d::{Builtin, Function, fault};
 use trapline_rpn::{CallkError, CallkStack};
 
 /// The value of an argument that was left out.
 const LEFT_OUT: u64 = i64::MIN as u64;
+
+/// Most ancestors of a process that are looked at.
+const MOST_ANCESTORS: usize = 1 << 12;
 
 /// An argument that may be left out.
 fn optional(value: u64) -> Option<i64> {
@@ -52,8 +55,8 @@ impl Runtime {
         use Function::{
             Alloca, Basename, Bcopy, Bounds, Cleanpath, Compare, Copyin, Copyinstr, Copyinto, DPath, Dirname,
             Getmajor, Getminor, Htonl, Htonll, Htons, Index, InetNtoa, InetNtoa6, InetNtop, LinkNtop,
-            Lltostr, Ntohl, Ntohll, Ntohs, Psargs, Rand, Rindex, Stack, Strchr, Strjoin, Strlen, Strrchr,
-            Strstr, Strtok, Strtoll, Substr, Tolower, Toupper, UserStack,
+            Lltostr, Ntohl, Ntohll, Ntohs, Progenyof, Psargs, Rand, Rindex, Stack, Strchr, Strjoin, Strlen,
+            Strrchr, Strstr, Strtok, Strtoll, Substr, Tolower, Toupper, Uregs, UserStack,
         };
         Ok(match function {
             Alloca => self.allocate(a)?,
@@ -106,6 +109,11 @@ impl Runtime {
                 let text = self.arguments_of(a, (b, c), world)?;
                 self.keep(&text)?
             }
+            Progenyof => u64::from(self.descends_from(a as u32, (b, c), world)?),
+            Uregs => match world.user_register(a) {
+                Some(value) => value.ok_or_else(|| bad_address(0))?,
+                None => return Err(thrown(fault::OPERATION, 0)),
+            },
             Stack => self.frames(false, a, world)?,
             UserStack => self.frames(true, a, world)?,
             Bounds if a >= b => return Err(thrown(fault::INDEX, a)),
@@ -228,6 +236,36 @@ impl Runtime {
         Ok(text)
     }
 
+    /// Whether the current process is `pid` or descends from it. `real_parent` and `tgid` are places in a task.
+    fn descends_from(
+        &self,
+        pid: u32,
+        (real_parent, tgid): (u64, u64),
+        world: &mut dyn World,
+    ) -> Result<bool, Failure> {
+        let Reading::Int(mut task) = world.builtin(Builtin::Curthread, &mut Vec::new()) else {
+            return Ok(false);
+        };
+        let pointer = world.pointer_bytes();
+        for _ in 0..MOST_ANCESTORS {
+            let mut bytes = [0; 4];
+            self.fetch(task.wrapping_add(tgid), &mut bytes, world)?;
+            if u32::from_le_bytes(bytes) == pid {
+                return Ok(true);
+            }
+            let mut bytes = [0; 8];
+            let parent = bytes.get_mut(..pointer).unwrap_or_default();
+            self.fetch(task.wrapping_add(real_parent), parent, world)?;
+            let parent = u64::from_le_bytes(bytes);
+            // The first task is its own parent.
+            if parent == task {
+                return Ok(false);
+            }
+            task = parent;
+        }
+        Err(thrown(fault::OPERATION, 0))
+    }
+
     fn text_or_null(&self, address: u64, world: &mut dyn World) -> Result<Option<Vec<u8>>, Failure> {
         if address == 0 { Ok(None) } else { self.text(address, world).map(Some) }
     }
@@ -259,12 +297,12 @@ impl Runtime {
 fn arity(function: Function) -> usize {
     use Function::{
         Bcopy, Bounds, Compare, Copyin, Copyinstr, Copyinto, Index, InetNtop, LinkNtop, Lltostr, Normalize,
-        Null, Psargs, Rand, Rindex, Speculation, Strchr, Strjoin, Strrchr, Strstr, Strtok, Strtoll, Substr,
-        Trunc,
+        Null, Progenyof, Psargs, Rand, Rindex, Speculation, Strchr, Strjoin, Strrchr, Strstr, Strtok,
+        Strtoll, Substr, Trunc,
     };
     match function {
         Null | Rand | Speculation => 0,
-        Bcopy | Copyinto | Index | Psargs | Rindex | Substr => 3,
+        Bcopy | Copyinto | Index | Progenyof | Psargs | Rindex | Substr => 3,
         Bounds | Compare | Copyin | Copyinstr | InetNtop | LinkNtop | Lltostr | Normalize | Strchr
         | Strjoin | Strrchr | Strstr | Strtok | Strtoll | Trunc => 2,
         _ => 1,

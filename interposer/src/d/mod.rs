@@ -135,6 +135,11 @@ pub(crate) trait World {
     fn builtin(&mut self, which: Builtin, text: &mut Vec<u8>) -> Reading;
     /// Return addresses of the kernel's or the program's stack.
     fn stack(&mut self, user: bool, most: usize) -> Vec<u64>;
+    /// Bytes of a pointer of the kernel.
+    fn pointer_bytes(&self) -> usize;
+    /// A register of the user context by its index; the outer `None` if there is no such register, the inner one if the
+    /// task has no user context.
+    fn user_register(&mut self, index: u64) -> Option<Option<u64>>;
     /// The path of a file, by the address of its `struct path`.
     fn path(&mut self, path: u64) -> Option<Vec<u8>>;
     /// Writes a record to a driver's channel; returns whether it was written.

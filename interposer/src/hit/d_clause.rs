@@ -8,7 +8,9 @@ use crate::model::{Definition, Event, InsertError, Place, Point, ProgramId, Word
 use std::sync::Arc;
 use trapline_emu::{Access, Core, PAGE};
 use trapline_rpn::services::d::{Builtin, fault};
-use trapline_rpn::{Argument, Host, LinkedProgram, Outcome, Termination, exception};
+use trapline_rpn::{
+    Argument, Context, Host, LinkedProgram, Outcome, Shape, Termination, Width, by_index, exception,
+};
 use trapline_trace::d::{ERROR_PART, ShowSymbols, Snapshot, SymbolForm, Writer};
 
 /// Nanoseconds from 1970 to 2000, when the guest's clock begins.
@@ -124,6 +126,25 @@ impl<V: View> World for Guest<'_, V> {
         }
         let frames = self.unwinder.kernel_stack(self.core, profile, self.probe.at_call, most);
         frames.iter().map(|frame| frame.ip).collect()
+    }
+
+    fn pointer_bytes(&self) -> usize {
+        self.probe.handler.limits().width.bytes() as usize
+    }
+
+    fn user_register(&mut self, index: u64) -> Option<Option<u64>> {
+        let width = self.probe.handler.limits().width;
+        let row = by_index(u8::try_from(index).ok()?)?;
+        let is_word = matches!(row.shape, Shape::Plain | Shape::Low32) && row.push_u;
+        if !is_word || (row.only64 && width == Width::W32) {
+            return None;
+        }
+        let is_known = V::ALTERS || self.core.env().cpl() == 3 || self.core.user_context().is_some();
+        if !is_known {
+            return Some(None);
+        }
+        let value = self.read_reg(Context::User, row.reg);
+        Some(Some(if matches!(row.shape, Shape::Low32) { value & 0xffff_ffff } else { value }))
     }
 
     fn path(&mut self, path: u64) -> Option<Vec<u8>> {

@@ -91,3 +91,7 @@ translator lwpsinfo_t < struct task_struct *T > {
 inline psinfo_t *curpsinfo = xlate <psinfo_t *> (curthread);
 inline lwpsinfo_t *curlwpsinfo = xlate <lwpsinfo_t *> (curthread);
 inline pid_t ppid = curthread->real_parent->tgid;
+
+/* The parents of a process are looked through by the host, because D has no loops. */
+inline int progenyof[pid_t pid] = __progenyof(pid, offsetof (struct task_struct, real_parent),
+    offsetof (struct task_struct, tgid));

@@ -30,9 +30,10 @@ const fn file(text: &'static str, needs: &'static [&'static str], translates: bo
 }
 
 /// All files; a later one may use names of an earlier one.
-pub(crate) static FILES: [File; 5] = [
+pub(crate) static FILES: [File; 6] = [
     file(include_str!("../lib/errno.d"), &[], false),
     file(include_str!("../lib/signal.d"), &[], false),
+    file(include_str!("../lib/regs.d"), &[], false),
     file(include_str!("../lib/sched.d"), &[], true),
     file(include_str!("../lib/procfs.d"), &["task_struct"], true),
     file(include_str!("../lib/io.d"), &["task_struct", "bio", "file"], true),

@@ -148,7 +148,8 @@ impl Checker<'_> {
         if name == "fds" {
             return Err(Self::needs_types("fds[ ]", pos));
         }
-        Err(pos.error("D_UNSUPPORTED", format!("{name}[ ] is not supported yet")))
+        let ty = self.types.builtin("uint64_t");
+        Ok(self.function_node(pos, ty, Function::Uregs, vec![index]))
     }
 
     /// An element of an array, or the value this many elements after a pointer.

@@ -50,6 +50,7 @@ const PROTOTYPES: &[Prototype] = &[
     row(Function::Copyinto, &[Pointer, Int, Alloca], 3, "void"),
     row(Function::DPath, &[Pointer], 1, "string"),
     row(Function::Psargs, &[Pointer, Int, Int], 3, "string"),
+    row(Function::Progenyof, &[Int, Int, Int], 3, "int"),
     row(Function::Dirname, &[Text], 1, "string"),
     row(Function::Getmajor, &[Int], 1, "uint64_t"),
     row(Function::Getminor, &[Int], 1, "uint64_t"),
@@ -83,7 +84,6 @@ const PROTOTYPES: &[Prototype] = &[
 /// Functions of DTrace that are not supported yet: name, least and most arguments.
 const ABSENT: &[(&str, usize, usize)] = &[
     ("mutex_owned", 1, 1),
-    ("progenyof", 1, 1),
     ("mutex_owner", 1, 1),
     ("mutex_type_adaptive", 1, 1),
     ("mutex_type_spin", 1, 1),
@@ -96,6 +96,9 @@ const ABSENT: &[(&str, usize, usize)] = &[
     ("msgdsize", 1, 1),
     ("json", 2, 2),
 ];
+
+/// Whether the process descends from another one: an inline of the library, because it needs the kernel's types.
+const PROGENYOF: &str = "progenyof";
 
 /// What writes to a driver's channel. It is no function of DTrace.
 const DTI: &str = "dti";
@@ -119,14 +122,14 @@ impl Checker<'_> {
     /// Everything that can be called.
     pub(super) fn callable() -> impl Iterator<Item = &'static str> {
         let functions = PROTOTYPES.iter().map(|row| row.function.name());
-        functions.chain([DTI]).chain(Self::actions()).chain(Self::aggregating())
+        functions.chain([DTI, PROGENYOF]).chain(Self::actions()).chain(Self::aggregating())
     }
 
     /// Whether a name is that of a function with a value.
     pub(super) fn is_function(name: &str) -> bool {
         PROTOTYPES.iter().any(|row| row.function.name() == name)
             || ABSENT.iter().any(|(absent, ..)| *absent == name)
-            || name == DTI
+            || matches!(name, DTI | PROGENYOF)
     }
 
     /// `dti(name, priority, string)` or `dti(name, priority, address, length)`: writes to a driver's channel.
@@ -152,6 +155,21 @@ impl Checker<'_> {
         Ok(Self::service(pos, self.types.builtin("int"), service, nodes))
     }
 
+    fn progenyof(&mut self, arguments: &[Expr], pos: Pos) -> Result<Node> {
+        if arguments.len() != 1 {
+            return Err(pos.error("D_PROTO_LEN", wrong_count(PROGENYOF, arguments.len(), 1, 1)));
+        }
+        let Some(inline) = self.inline_of(PROGENYOF)? else {
+            return Err(Self::needs_types("progenyof( )", pos));
+        };
+        let mut node = self.expr(&arguments[0])?;
+        if !self.suits(&node, Int) {
+            return Err(self.wrong_argument(PROGENYOF, 0, "an integer", &node, pos));
+        }
+        node.pos = pos;
+        self.expand_inline(&inline, vec![node], pos)
+    }
+
     /// `name(arguments)` with a value.
     pub(super) fn call(&mut self, name: &str, arguments: &[Expr], pos: Pos) -> Result<Node> {
         if Self::is_aggregating(name) {
@@ -166,6 +184,9 @@ impl Checker<'_> {
         }
         if name == DTI {
             return self.dti(arguments, pos);
+        }
+        if name == PROGENYOF {
+            return self.progenyof(arguments, pos);
         }
         if let Some((_, least, most)) = ABSENT.iter().find(|(absent, ..)| *absent == name) {
             if !(*least..=*most).contains(&arguments.len()) {
