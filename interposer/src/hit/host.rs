@@ -284,13 +284,16 @@ impl<V: View> Host for Guest<'_, V> {
         let found = match self.probe.arguments.as_deref() {
             Some(arguments) => match V::ALTERS.then(|| self.view.word(Word::argument(which))).flatten() {
                 Some(value) => Ok(value),
-                None => arguments.argument(self.core, which),
+                None => {
+                    let real = arguments.argument(self.core, which);
+                    if let (true, Ok(value)) = (V::ALTERS, real) {
+                        self.view.learned(Word::argument(which), value);
+                    }
+                    real
+                }
             },
             None => Err(ArgumentError::None),
         };
-        if let (true, Ok(value)) = (V::ALTERS, found) {
-            self.view.learned(Word::argument(which), value);
-        }
         match &self.d {
             None => found,
             // A clause of D sees 0 for what is not there.

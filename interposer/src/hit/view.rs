@@ -148,6 +148,11 @@ impl Written {
         self.memory.push((address, data.to_vec()));
     }
 
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty() && self.memory.is_empty()
+    }
+
     /// Adds all of it to a digest.
     pub fn digest(&self, to: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
