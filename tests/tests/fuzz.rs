@@ -77,6 +77,87 @@ fn a_finding_is_explained_replayed_and_kept_as_a_test() {
 }
 
 #[test]
+fn a_search_that_was_killed_goes_on_from_the_folder_of_its_findings() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    std::fs::write(here.join("pointer.rpn"), POINTER).unwrap();
+    let first = fuzz(here, &["-p", "pointer.rpn", "--execs", "1", "--findings", "first"]);
+    assert!(!first.out.contains("that were kept"), "{}", first.out);
+    let mut killed = Running::start(here, &["--findings", "first"]);
+    let found = [killed.found(), killed.found()];
+    killed.kill();
+    // The real hits and the kept states alone: nothing is searched.
+    let again = fuzz(here, &["-p", "pointer.rpn", "--execs", "1", "--findings", "first"]);
+    assert_eq!(again.code, 1, "{}{}", again.out, again.err);
+    assert!(again.out.contains(" states that were kept"), "{}", again.out);
+    for file in &found {
+        assert!(again.out.contains(&format!("found {file} ")), "{file}: {}", again.out);
+        let replayed = trapline(here, &["replay", file, "--verify"]);
+        assert_eq!(replayed.code, 0, "{}", replayed.err);
+    }
+    // Another search does not begin with these states.
+    let other = ["-n", "fbt::do_fork:entry { trace(arg0); }", "--execs", "1", "--findings", "first"];
+    let other = fuzz(here, &other);
+    assert!(other.code == 0 && !other.out.contains("that were kept"), "{}{}", other.out, other.err);
+}
+
+#[test]
+fn clauses_of_a_d_program_are_told_apart() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let clauses = "fbt::kmalloc:entry { self->n = arg0; @[execname] = quantize(arg0); }\n\
+                   fbt::kmalloc:return /self->n/ { assert(arg1 != 4919); trace(stringof(arg1)); self->n = 0; }\n\
+                   fbt::do_fork:entry { trace(*(int *)(arg0 + 6)); }\n";
+    std::fs::write(folder.path().join("d.d"), clauses).unwrap();
+    let ran = fuzz(folder.path(), &["-s", "d.d", "--execs", "20K", "--hits", "12"]);
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+    let found: Vec<_> = ran.out.lines().filter_map(|line| line.strip_prefix("found ")).collect();
+    for line in &found {
+        let file = line.split(' ').next().unwrap();
+        // Only the second clause asserts; a number that the others read is not the number of a service.
+        assert!(!file.contains("assert") || file.contains("assert-d.d-2-"), "{file}");
+        let told = trapline(folder.path(), &["fuzz", "--explain", file]);
+        assert_eq!((told.code, told.err.as_str()), (0, ""), "{}", told.out);
+        for value in told.out.lines().filter_map(|line| line.split_once(" is ")) {
+            let (own, real) = value.1.split_once("; at the real hit it is ").unwrap_or((value.1, ""));
+            assert_ne!(own, real, "a difference is none: {}", told.out);
+        }
+    }
+    assert!(found.iter().any(|line| line.contains("/assert-d.d-2-")), "{}", ran.out);
+    assert!(
+        ran.out.contains("d.d:1: ") && ran.out.contains("d.d:2: ") && ran.out.contains("d.d:3: "),
+        "{}",
+        ran.out
+    );
+    let kept = trapline(folder.path(), &["verify", "findings"]);
+    assert_eq!(kept.code, 0, "{}{}", kept.out, kept.err);
+}
+
+#[test]
+fn output_that_cannot_be_written_is_one_sentence() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("pointer.rpn"), POINTER).unwrap();
+    let search = |out: std::fs::File| {
+        let mut command = std::process::Command::new(binary());
+        command.args(["-q", "fuzz", "embedded:ia32", "-p", "pointer.rpn", "--execs", "2K"]);
+        let child = command.current_dir(folder.path()).stdout(out).stderr(std::process::Stdio::piped());
+        let output = child.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let says = "trapline: error: cannot write standard output: No space left on device\n";
+    assert_eq!(search(full), (Some(7), says.to_owned()));
+}
+
+#[test]
 fn assertions_of_d_and_bytes_that_must_not_be_logged_are_found() {
     if fuzzer().is_none() {
         return;
@@ -157,7 +238,7 @@ fn a_handler_that_changes_the_guest_is_told_from_one_that_observes() {
                   push r, esi\npush 0x4711\nsub\njz bad\nexit\nbad:\npush 0x5000\npop r, esi\nexit\n";
     let writes = writes.replace("push 0x5000\npop r, esi", "push r, esp\npush 0\npop mem, u32");
     std::fs::write(folder.path().join("writes.rpn"), writes).unwrap();
-    let ran = fuzz(folder.path(), &["-p", "writes.rpn", "--continue", "1000", "--execs", "30K"]);
+    let ran = fuzz(folder.path(), &["-p", "writes.rpn", "--continue", "1000", "--execs", "2K"]);
     assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
     assert!(ran.out.contains("found findings/guest-"), "{}", ran.out);
     let found = first(&ran);
@@ -165,8 +246,28 @@ fn a_handler_that_changes_the_guest_is_told_from_one_that_observes() {
     assert!(told.out.contains("What the handler writes goes to the guest."), "{}{}", told.out, told.err);
     let replayed = trapline(folder.path(), &["replay", &found, "--verify"]);
     assert!([0, 4].contains(&replayed.code), "{}", replayed.err);
-    let observes =
-        ["-n", "fbt::do_fork:entry { trace(arg0 + pid); }", "--continue", "1000", "--execs", "20K"];
+    // What a handler sees is so in the guest if it writes: it may write what is there, and must not repair what is wrong.
+    let head = "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\n";
+    let same = "push r, esp\npush r, esp\npush mem, u32\npop mem, u32\npush r, edi\npop r, edi\nexit\n";
+    let repairs = "push r, ebx\npush 0x1234\nsub\njz bad\nexit\nbad:\npush 0\npop r, ebx\nexit\n";
+    for (name, code, differs) in [("same.rpn", same, false), ("repairs.rpn", repairs, true)] {
+        std::fs::write(folder.path().join(name), format!("{head}{code}")).unwrap();
+        let on = ["--continue", "1000", "--execs", "2K", "--no-objective", "exception"];
+        let ran = fuzz(
+            folder.path(),
+            &[&["-p", name, "--findings", name.trim_end_matches(".rpn")], &on[..]].concat(),
+        );
+        assert_eq!(ran.code, i32::from(differs), "{name}: {}{}", ran.out, ran.err);
+        if differs {
+            let found = first(&ran);
+            let told = trapline(folder.path(), &["fuzz", "--explain", &found]);
+            let says = "in the guest, too: register ebx is 0x1234; at the real hit it is 0x";
+            assert!(told.out.contains(says), "{}{}", told.out, told.err);
+            let replayed = trapline(folder.path(), &["replay", &found, "--verify"]);
+            assert_eq!(replayed.code, 0, "{}", replayed.err);
+        }
+    }
+    let observes = ["-n", "fbt::do_fork:entry { trace(arg0 + pid); }", "--continue", "1000", "--execs", "5K"];
     let ran = fuzz(folder.path(), &[&observes[..], &["--findings", "none"]].concat());
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
 }
@@ -292,6 +393,18 @@ fn searches_that_cannot_begin_are_one_sentence() {
             &[&never[..], &["--input", "ebx", "--broker", "10.0.0.1:5"]].concat(),
             2,
             "use 0.0.0.0:5 for other machines",
+        );
+        one(
+            &[&never[..], &["--input", "ebx", "--join", "127.0.0.1:1"]].concat(),
+            2,
+            "cannot join 127.0.0.1:1: Connection refused\n",
+        );
+        let returns =
+            never.map(|arg| if arg.starts_with("fbt") { "fbt::vortex_control:return" } else { arg });
+        one(
+            &[&returns[..], &["--input", "ebx"]].concat(),
+            2,
+            "the function returns at once: use the probe at",
         );
     }
     if fuzzer().is_some() {

@@ -30,6 +30,7 @@ mod forms;
 mod fuzz;
 mod guest_d_transparency;
 mod guest_embedded;
+mod guest_fuzz;
 mod guest_gnumach;
 mod guest_gnumach_stacks;
 mod guest_linux_bad_input;

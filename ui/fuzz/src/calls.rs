@@ -67,8 +67,8 @@ enum End {
     TooLong,
     /// Its inputs could not be put.
     Refused,
-    /// The kernel has jumped to where there is no code.
-    NoCode,
+    /// The kernel has jumped to this address, where there is no code.
+    NoCode(u64),
     /// The guest ended it.
     Guest(Ending),
 }
@@ -80,6 +80,7 @@ struct Done {
     digest: u64,
     /// The program of a probe whose assertion did not hold.
     refuted: Option<String>,
+    /// The exception that was not handled to its end.
     fault: Option<Exception>,
     /// The last block.
     last: u64,
@@ -153,13 +154,19 @@ impl Calls {
             let how = match done.end {
                 End::Returned => None,
                 End::Guest(ending) => Some(ending.to_string()),
-                End::NoCode => Some("it jumps to where there is no code".to_owned()),
+                End::NoCode(_) => Some("it jumps to where there is no code".to_owned()),
                 End::TooLong | End::Refused => Some("it takes too long".to_owned()),
             };
             if let Some(how) = how {
                 return Err(FuzzError::NoReturn { hit: number as u64 + 1, how });
             }
             longest = longest.max(done.instructions);
+        }
+        if longest <= 1 {
+            return Err(FuzzError::Objective(
+                "the function returns at once: use the probe at its first instruction, such as fbt::NAME:entry"
+                    .to_owned(),
+            ));
         }
         self.coverage.begin();
         self.endings.longest = longest;
@@ -204,8 +211,9 @@ impl Calls {
     /// One call. What it reaches is added to the coverage.
     fn call(&mut self, state: &State, mut operands: Option<&mut Vec<Operands>>) -> Result<Done, FuzzError> {
         let done = self.attempt(state, operands.as_deref_mut())?;
-        let is_code = |fault: Exception| self.hits.session.symbol_of(fault.at).is_some();
-        if done.end == End::NoCode && done.fault.is_some_and(is_code) {
+        if let End::NoCode(at) = done.end
+            && self.hits.session.symbol_of(at).is_some()
+        {
             // The kernel maps some of its code when it is fetched.
             self.maps_code = true;
             self.coverage.begin();
@@ -243,10 +251,10 @@ impl Calls {
         let mut steps = Steps::new(&mut self.coverage, back, operands);
         steps.maps_code = self.maps_code;
         let ending = session.run_followed(&self.condition, &Limits::insns(limit), &mut steps);
+        let no_code = steps.no_code;
         (done.fault, done.last) = (steps.fault, steps.last);
         done.end = match ending {
-            None if steps.no_code => End::NoCode,
-            None => End::Returned,
+            None => no_code.map_or(End::Returned, End::NoCode),
             Some(Ending::Limit) if self.until == Until::Return => End::TooLong,
             Some(Ending::Limit) => End::Returned,
             Some(ending) => End::Guest(ending),
@@ -275,7 +283,7 @@ impl Calls {
             }
             End::TooLong => self.endings.too_long += 1,
             End::Refused => self.endings.refused += 1,
-            End::NoCode => otherwise("the guest jumped to where there is no code".to_owned()),
+            End::NoCode(_) => otherwise("the guest jumped to where there is no code".to_owned()),
             End::Guest(Ending::TripleFault(_)) => otherwise("the guest crashed: triple fault".to_owned()),
             End::Guest(ending) => otherwise(ending.to_string()),
         }
@@ -295,7 +303,7 @@ impl Calls {
             }
         }
         let ending = match &done.end {
-            End::NoCode => return self.fall(Objective::GuestCrash, self.place(done)),
+            End::NoCode(_) => return self.fall(Objective::GuestCrash, self.place(done)),
             End::Guest(ending) => ending,
             _ => return,
         };
@@ -312,7 +320,7 @@ impl Calls {
         }
     }
 
-    /// Where a call crashed: at the last exception; or where the code came from, if that is not code of the kernel.
+    /// Where a call crashed: at the exception; or where the code came from, if that is not code of the kernel.
     fn place(&self, done: &Done) -> String {
         let session = &self.hits.session;
         let (at, before) = done.fault.map_or((done.last, done.last), |fault| (fault.at, fault.before));
@@ -418,7 +426,7 @@ impl Subject for Calls {
         self.endings.calls
     }
 
-    /// The instruction count of the last exception, or at the end of the call.
+    /// The instruction count of the exception, or at the end of the call.
     fn executed(&mut self, state: &State, _: &Fallen) -> Result<u64, FuzzError> {
         let begin = self.hits.list.get(state.first).map_or(0, |hit| hit.icount);
         let done = self.call(state, None)?;

@@ -23,11 +23,11 @@ pub enum Compares {
 /// Slots of the map for one comparison: the number of equal low bits.
 pub const SLOTS: usize = 66;
 
-/// The code of one program.
+/// Code that is stored once: of one RPN program, or of one clause of D.
 pub struct Code {
     /// The program.
-    pub program: ProgramId,
-    /// Its name.
+    program: ProgramId,
+    /// Its name; with the line if the program has other code too.
     pub name: String,
     /// How each operation compares, and the number of the comparison.
     pub compares: Vec<(Compares, u32)>,
@@ -75,17 +75,33 @@ fn asks_machine(verified: &Verified) -> bool {
     })
 }
 
-/// The code of all programs of these hits, and the number of comparisons.
+impl Code {
+    /// Whether it is that of a hit.
+    fn holds(&self, hit: &Hit) -> bool {
+        let shares = |(_, handler): &(usize, Arc<Verified>)| handler.shares_code(&hit.handler);
+        self.program == hit.program && self.handlers.iter().any(shares)
+    }
+}
+
+/// How the handler of each hit is called: as its program, with the line if other handlers of this program have hits too.
 #[must_use]
-pub fn of_hits(hits: &[Hit]) -> (Vec<Code>, usize) {
+pub fn names(hits: &[Hit]) -> Vec<String> {
+    let several = |hit: &Hit| hits.iter().any(|other| other.program == hit.program && other.line != hit.line);
+    let name = |hit: &Hit| if several(hit) { format!("{}:{}", hit.name, hit.line) } else { hit.name.clone() };
+    hits.iter().map(name).collect()
+}
+
+/// The code of the handlers of these hits, where each hit has its own, and the number of comparisons.
+#[must_use]
+pub fn of_hits(hits: &[Hit]) -> (Vec<Code>, Vec<usize>, usize) {
     let mut all: Vec<Code> = Vec::new();
-    let mut count = 0;
+    let (mut places, mut count) = (Vec::new(), 0);
     for hit in hits {
-        let at = all.iter().position(|code| code.program == hit.program).unwrap_or_else(|| {
+        let at = all.iter().position(|code| code.holds(hit)).unwrap_or_else(|| {
             let length = hit.handler.program_instructions();
             all.push(Code {
                 program: hit.program,
-                name: hit.name.clone(),
+                name: String::new(),
                 compares: vec![(Compares::Nothing, 0); length],
                 reached: vec![false; length],
                 handlers: Vec::new(),
@@ -93,6 +109,7 @@ pub fn of_hits(hits: &[Hit]) -> (Vec<Code>, usize) {
             });
             all.len() - 1
         });
+        places.push(at);
         let Some(code) = all.get_mut(at) else { continue };
         if code.handlers.iter().any(|(point, _)| *point == hit.point) {
             continue;
@@ -111,5 +128,11 @@ pub fn of_hits(hits: &[Hit]) -> (Vec<Code>, usize) {
             }
         }
     }
-    (all, count as usize)
+    for (place, code) in all.iter_mut().enumerate() {
+        let hit = hits.iter().zip(&places).find(|(_, at)| **at == place).map(|(hit, _)| hit);
+        let Some(hit) = hit else { continue };
+        let alone = hits.iter().zip(&places).all(|(other, at)| other.program != hit.program || *at == place);
+        code.name = if alone { hit.name.clone() } else { format!("{}:{}", hit.name, hit.line) };
+    }
+    (all, places, count as usize)
 }

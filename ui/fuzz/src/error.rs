@@ -1,6 +1,8 @@
 //! Why nothing can be searched.
 
-use trapline_session::{CommandError, GuestError, RecordingError, ReplayError, SnapshotError, TravelError};
+use trapline_session::{
+    CommandError, GuestError, RecordingError, ReplayError, SnapshotError, TravelError, io_sentence,
+};
 
 /// Why nothing can be searched, or a finding cannot be kept.
 #[derive(Debug, thiserror::Error)]
@@ -61,13 +63,16 @@ pub enum FuzzError {
     #[error("{0} is not a finding of `trapline fuzz`: it alters no run of a handler")]
     NotAFinding(String),
     /// A file cannot be written.
-    #[error("cannot write {path}: {error}")]
+    #[error("cannot write {path}: {}", io_sentence(.error))]
     Write {
         /// The file.
         path: String,
         /// Why.
         error: std::io::Error,
     },
+    /// Standard output cannot be written.
+    #[error("cannot write standard output: {}", io_sentence(.0))]
+    Output(std::io::Error),
     /// The search itself has failed.
     #[error("the search has failed: {0}")]
     Search(String),
@@ -86,11 +91,14 @@ impl FuzzError {
             | Self::Travel(_)
             | Self::Search(_) => 2,
             Self::Diverged(_) => 5,
+            // 128 and the number of SIGPIPE: the reader has closed it, as `head` does.
+            Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => 141,
             Self::Recording(_)
             | Self::Replay(_)
             | Self::Guest(_)
             | Self::Snapshot(_)
             | Self::NotAFinding(_)
+            | Self::Output(_)
             | Self::Write { .. } => 7,
         }
     }

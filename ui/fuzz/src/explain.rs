@@ -17,7 +17,7 @@ pub fn words(difference: &Difference, hit: &Hit, wide: bool) -> String {
     match difference {
         Difference::Word { what, value } => {
             let name = what.name(wide);
-            match hit.words.get(what) {
+            match hit.words.get(*what) {
                 Some(real) => format!("{name} is {value:#x}; at the real hit it is {real:#x}"),
                 None => format!("{name} is {value:#x}; at the real hit the handler does not ask for it"),
             }
@@ -63,7 +63,7 @@ fn shown(bytes: &[u8]) -> String {
 pub fn explained(recording: &Recording, places: &Places, file: &str) -> Result<Vec<String>, FuzzError> {
     let told = Told::of(recording, file)?;
     match &told.changed {
-        Changed::Runs(runs) => of_handlers(recording, places, &told, runs, file),
+        Changed::Runs(runs, put) => of_handlers(recording, places, &told, (runs, put), file),
         Changed::Inputs(values) => of_call(recording, places, &told, values),
     }
 }
@@ -124,7 +124,7 @@ fn of_handlers(
     recording: &Recording,
     places: &Places,
     told: &Told,
-    runs: &[AlteredRun],
+    (runs, put): (&[AlteredRun], &[Difference]),
     file: &str,
 ) -> Result<Vec<String>, FuzzError> {
     let hits = Hits::before(recording, places, told.at.icount, runs.len().max(1) * 4)?;
@@ -134,13 +134,16 @@ fn of_handlers(
             .position(|hit| hit.name == told.program && hit.point == run.point && hit.run == run.run)
     });
     let Some(first) = first else { return Err(FuzzError::NotAFinding(file.to_owned())) };
-    let state = State { first, hits: runs.iter().map(|run| run.differences.clone()).collect() };
+    let mut state = State { first, hits: runs.iter().map(|run| run.differences.clone()).collect() };
+    if let Some(first) = state.hits.first_mut() {
+        first.splice(0..0, put.iter().cloned());
+    }
     let mut trials = Trials::new(hits, Objectives::default(), usize::MAX);
     // What the real hits have of all that is asked for.
     trials.learn(&State { first, hits: vec![Vec::new(); state.hits.len()] })?;
     trials.learn(&state)?;
     let mut lines = Vec::new();
-    let mut number = Some(first);
+    let (mut number, mut last) = (Some(first), first);
     let wide = trials.hits().session.target().width().bytes() == 8;
     let symbols = |ip: u64| {
         let symbol = trials.hits().session.target().symbol(ip);
@@ -159,10 +162,14 @@ fn of_handlers(
         if differences.is_empty() {
             lines.push("  everything is as at the real hit".to_owned());
         }
-        lines.extend(differences.iter().map(|difference| format!("  {}", words(difference, hit, wide))));
+        lines.extend(differences.iter().map(|difference| {
+            let in_guest = if put.contains(difference) { "in the guest, too: " } else { "" };
+            format!("  {in_guest}{}", words(difference, hit, wide))
+        }));
+        last = number.unwrap_or(last);
         number = number.and_then(|number| trials.hits().after(number));
     }
-    let handler = trials.hits().list.get(first).map(|hit| (hit.handler.code(), hit.probe));
+    let handler = trials.hits().list.get(last).map(|hit| (hit.handler.code(), hit.probe));
     let operation = handler.and_then(|(code, probe)| {
         let insn = code.get(told.operation as usize)?.to_text();
         let line = trials.hits().session.interposer()?.handler(probe)?.1.line(told.operation as u32);

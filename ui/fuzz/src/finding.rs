@@ -12,9 +12,10 @@ use trapline_session::{
     Recorder, Recording, Session, Way,
 };
 
+use crate::after::Parts;
 use crate::error::FuzzError;
 use crate::hits::Hits;
-use crate::objectives::{Fallen, Objective};
+use crate::objectives::Fallen;
 use crate::state::State;
 
 /// The key of a finding in the description of its recording.
@@ -43,6 +44,15 @@ pub struct Folder<'a> {
     pub folder: &'a Path,
 }
 
+/// A guest that runs on after the first handler.
+#[derive(Debug, Clone)]
+pub struct Onward {
+    /// For how many instructions.
+    pub insns: u64,
+    /// Its differences.
+    pub parts: Parts,
+}
+
 /// An observer that drops everything.
 struct Nobody;
 
@@ -51,24 +61,38 @@ impl Observer for Nobody {
 }
 
 impl Folder<'_> {
-    /// Writes a finding of handlers; returns its file. The guest runs on for so many instructions if the objective is one of
-    /// the guest's.
+    /// Writes a finding of handlers; returns its file. If the objective is one of the guest's, it runs on after the first handler.
     ///
     /// # Errors
     /// The file cannot be written, or the run cannot be repeated.
-    pub fn write(&self, finding: &Finding, hits: &Hits, insns_after: u64) -> Result<PathBuf, FuzzError> {
-        let of_guest = matches!(finding.fallen.objective, Objective::GuestCrash | Objective::GuestDiffers);
-        let runs = runs(&finding.state, hits, of_guest);
+    pub fn write(
+        &self,
+        finding: &Finding,
+        hits: &Hits,
+        onward: Option<Onward>,
+    ) -> Result<PathBuf, FuzzError> {
+        let mut runs = runs(&finding.state, hits);
         let at = |number: usize| hits.list.get(number).map(|hit| (hit.icount, hit.name.clone()));
         let Some((first, name)) = at(finding.state.first) else { return Ok(self.path(finding)) };
+        if onward.is_some() {
+            runs.truncate(1);
+        }
         let last = runs.last().map_or(first, |(number, _)| at(*number).map_or(first, |(icount, _)| icount));
         let hit = runs.last().and_then(|(number, _)| hits.list.get(*number)).map(|hit| hit.number);
         let Fallen { objective, program, at, what } = &finding.fallen;
         let about = json!({ "objective": objective.name(), "program": program, "operation": at, "what": what, "hit": hit,
             "executed": finding.executed });
+        let end = onward.as_ref().map_or(last.saturating_add(1), |on| first.saturating_add(on.insns));
+        let mut commands = Vec::new();
+        if let Some(Onward { parts: Parts { put, seen }, .. }) = onward {
+            if !put.is_empty() {
+                commands.push(Command::Put { values: put });
+            }
+            runs.iter_mut().for_each(|(_, run)| (run.differences, run.through) = (seen.clone(), true));
+        }
         let runs = runs.into_iter().map(|(_, run)| run).collect();
-        let end = if of_guest { first.saturating_add(insns_after) } else { last.saturating_add(1) };
-        self.record(finding, about, first, Command::Alter { name, runs }, |session| {
+        commands.push(Command::Alter { name, runs });
+        self.record(finding, about, first, commands, |session| {
             session.run_until(&Condition::end(), &Limits::insns(end))
         })
     }
@@ -91,7 +115,7 @@ impl Folder<'_> {
         let about = json!({ "objective": objective.name(), "function": function, "program": program, "what": what,
             "hit": number, "executed": finding.executed });
         let values = finding.state.hits.first().cloned().unwrap_or_default();
-        self.record(finding, about, first, Command::Put { values }, |session| {
+        self.record(finding, about, first, vec![Command::Put { values }], |session| {
             session.run_until(condition, &Limits::insns(end))
         })
     }
@@ -100,17 +124,34 @@ impl Folder<'_> {
         self.folder.join(format!("{}.tlr", finding.fallen.file_name()))
     }
 
-    /// Records the run to an instruction count, a command there, and what follows.
+    /// Records it; nothing is left of a file that cannot be written to its end.
     fn record(
         &self,
         finding: &Finding,
         about: serde_json::Value,
         to: u64,
-        command: Command,
+        commands: Vec<Command>,
+        rest: impl FnOnce(&mut Session) -> Ending,
+    ) -> Result<PathBuf, FuzzError> {
+        let unfinished = self.path(finding).with_extension("tlr.part");
+        let recorded = self.record_to(&unfinished, finding, about, to, commands, rest);
+        if recorded.is_err() {
+            let _ = std::fs::remove_file(&unfinished);
+        }
+        recorded
+    }
+
+    /// Records the run to an instruction count, commands there, and what follows.
+    fn record_to(
+        &self,
+        unfinished: &Path,
+        finding: &Finding,
+        about: serde_json::Value,
+        to: u64,
+        commands: Vec<Command>,
         rest: impl FnOnce(&mut Session) -> Ending,
     ) -> Result<PathBuf, FuzzError> {
         let path = self.path(finding);
-        let unfinished = path.with_extension("tlr.part");
         let failed = |error| FuzzError::Write { path: path.display().to_string(), error };
         let builder = GuestBuilder::of_recording(self.recording, self.places)?;
         let own = self.recording.config();
@@ -119,7 +160,7 @@ impl Folder<'_> {
         (config.probing, config.checkpoint_insns) = (own.probing.clone(), own.checkpoint_insns);
         config.about = own.about.clone();
         config.about.insert(ABOUT.to_owned(), about);
-        let file = File::create(&unfinished).map_err(failed)?;
+        let file = File::create(unfinished).map_err(failed)?;
         let recorder = Recorder::begin(Box::new(file), &config, &blobs).map_err(failed)?;
         let mut session = builder.open()?.start(config.probing.clone())?;
         session.record(recorder).map_err(|error| FuzzError::Search(error.to_string()))?;
@@ -128,23 +169,25 @@ impl Folder<'_> {
         let to = Position::At { icount: to, ordinal: 0 };
         let Ok(followed) = session.follow(&mut course, Some(to), &Limits::none(), &mut Nobody);
         followed.map_err(|error| FuzzError::Diverged(error.to_string()))?;
-        session.apply(command)?;
+        for command in commands {
+            session.apply(command)?;
+        }
         rest(&mut session);
         session.finish_recording().map_err(failed)?;
         // A file of this name is whole.
-        std::fs::rename(&unfinished, &path).map_err(failed)?;
+        std::fs::rename(unfinished, &path).map_err(failed)?;
         Ok(path)
     }
 }
 
 /// The altered runs of a state, each with the number of its real hit.
-fn runs(state: &State, hits: &Hits, through: bool) -> Vec<(usize, AlteredRun)> {
+fn runs(state: &State, hits: &Hits) -> Vec<(usize, AlteredRun)> {
     let mut number = Some(state.first);
     let mut runs = Vec::new();
     for differences in &state.hits {
         let Some((at, hit)) = number.and_then(|number| Some((number, hits.list.get(number)?))) else { break };
         let differences = differences.clone();
-        runs.push((at, AlteredRun { point: hit.point, run: hit.run, differences, through }));
+        runs.push((at, AlteredRun { point: hit.point, run: hit.run, differences, through: false }));
         number = hits.after(at);
     }
     runs
@@ -170,8 +213,8 @@ pub struct Told {
 /// What a finding changes.
 #[derive(Debug, Clone)]
 pub enum Changed {
-    /// What handlers see at these runs.
-    Runs(Vec<AlteredRun>),
+    /// What handlers see at these runs; and what was put into the guest before the first.
+    Runs(Vec<AlteredRun>, Vec<Difference>),
     /// The inputs of a function.
     Inputs(Vec<Difference>),
 }
@@ -186,15 +229,21 @@ impl Told {
             let value = recording.config().about.get(ABOUT).and_then(|about| about.get(key));
             value.and_then(|value| value.as_str()).unwrap_or_default().to_owned()
         };
-        let changed = recording.log().iter().find_map(|logged| match &logged.event {
-            Event::Command(Command::Alter { name, runs }) => {
-                Some((logged.at, name.clone(), Changed::Runs(runs.clone())))
-            }
-            Event::Command(Command::Put { values }) => {
-                Some((logged.at, text("function"), Changed::Inputs(values.clone())))
-            }
+        let put = recording.log().iter().find_map(|logged| match &logged.event {
+            Event::Command(Command::Put { values }) => Some((logged.at, values.clone())),
             _ => None,
         });
+        let altered = recording.log().iter().find_map(|logged| match &logged.event {
+            Event::Command(Command::Alter { name, runs }) => Some((logged.at, name.clone(), runs.clone())),
+            _ => None,
+        });
+        let changed = match (altered, put) {
+            (Some((at, name, runs)), put) => {
+                Some((at, name, Changed::Runs(runs, put.map(|(_, values)| values).unwrap_or_default())))
+            }
+            (None, Some((at, values))) => Some((at, text("function"), Changed::Inputs(values))),
+            (None, None) => None,
+        };
         let about = recording.config().about.get(ABOUT);
         let (Some((at, program, changed)), Some(about)) = (changed, about) else {
             return Err(FuzzError::NotAFinding(name.to_owned()));

@@ -6,9 +6,9 @@ use trapline_rpn::{Insn, Op};
 use trapline_session::counted;
 
 use crate::error::FuzzError;
-use crate::finding::{Finding, Folder};
+use crate::finding::{Finding, Folder, Onward};
 use crate::hits::Hits;
-use crate::objectives::{Fallen, Objectives};
+use crate::objectives::{Fallen, Objective, Objectives};
 use crate::report::{Ended, Knowledge, Report};
 use crate::state::State;
 use crate::subject::Subject;
@@ -71,7 +71,13 @@ impl Subject for Trials {
     }
 
     fn write(&mut self, finding: &Finding, folder: &Folder<'_>) -> Result<PathBuf, FuzzError> {
-        folder.write(finding, Self::hits(self), self.insns_after())
+        let onward = match finding.fallen.objective {
+            Objective::GuestCrash | Objective::GuestDiffers => {
+                Some(Onward { insns: self.insns_after(), parts: self.parts(&finding.state)? })
+            }
+            _ => None,
+        };
+        folder.write(finding, Self::hits(self), onward)
     }
 }
 

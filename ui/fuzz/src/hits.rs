@@ -1,6 +1,7 @@
 //! The real hits of a recorded run, with their states.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use trapline_emu::{Core, PAGE};
@@ -27,6 +28,27 @@ pub enum Page {
     Absent,
 }
 
+/// Numbers that handlers have asked for. They are few, and every operation that asks looks for one.
+#[derive(Debug, Clone, Default)]
+pub struct Words(Vec<(Word, u64)>);
+
+impl Words {
+    /// The value of a number.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, what: Word) -> Option<u64> {
+        self.0.iter().find(|(own, _)| *own == what).map(|(_, value)| *value)
+    }
+
+    /// Keeps the value of a number.
+    pub fn insert(&mut self, what: Word, value: u64) {
+        match self.0.iter_mut().find(|(own, _)| *own == what) {
+            Some((_, own)) => *own = value,
+            None => self.0.push((what, value)),
+        }
+    }
+}
+
 /// One real hit, before its handler runs.
 pub struct Hit {
     /// The state of the session.
@@ -49,10 +71,12 @@ pub struct Hit {
     pub ip: u64,
     /// The handler.
     pub handler: Arc<Verified>,
+    /// The line of its first operation; 0 if it is not known.
+    pub line: u32,
     /// The variables.
     pub variables: TrialState,
     /// The numbers that handlers have asked for.
-    pub words: BTreeMap<Word, u64>,
+    pub words: Words,
     /// The pages that handlers have asked for.
     pub pages: BTreeMap<u64, Page>,
 }
@@ -143,6 +167,17 @@ impl Hits {
         Self::of(recording, places, from, most)
     }
 
+    /// A number for what is searched: other hits, or other handlers, have another one.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let mut digest = xxhash_rust::xxh3::Xxh3::new();
+        for hit in &self.list {
+            (hit.icount, hit.ip, hit.point, hit.run, hit.name.as_str()).hash(&mut digest);
+            hit.handler.code().iter().for_each(|insn| insn.to_text().hash(&mut digest));
+        }
+        digest.finish()
+    }
+
     /// Brings the machine to a hit.
     ///
     /// # Errors
@@ -197,7 +232,8 @@ fn hit_here(timeline: &mut Timeline) -> Option<Hit> {
     let interposer = session.interposer()?;
     let (program, point, runs) = interposer.point_of(probe)?;
     let name = interposer.programs().iter().find(|one| one.id == program)?.name.to_owned();
-    let handler = Arc::clone(interposer.handler(probe)?.0);
+    let (handler, lines) = interposer.handler(probe)?;
+    let (handler, line) = (Arc::clone(handler), lines.line(0));
     let variables = interposer.trial_state(probe)?;
     Some(Hit {
         saved,
@@ -210,8 +246,9 @@ fn hit_here(timeline: &mut Timeline) -> Option<Hit> {
         icount,
         ip,
         handler,
+        line,
         variables,
-        words: BTreeMap::new(),
+        words: Words::default(),
         pages: BTreeMap::new(),
     })
 }

@@ -14,6 +14,7 @@ use libafl_bolts::llmp::{Listener, LlmpBroker};
 use libafl_bolts::shmem::{ShMemProvider, StdShMem, StdShMemProvider};
 use libafl_bolts::tuples::tuple_list;
 use serde::{Deserialize, Serialize};
+use trapline_session::io_sentence;
 
 use crate::error::FuzzError;
 use crate::finding::Finding;
@@ -89,7 +90,7 @@ impl Others {
                 "--broker {at}: use 0.0.0.0:{port} for other machines, or 127.0.0.1:{port} for this one alone"
             )));
         }
-        TcpListener::bind(at).map_err(|error| failed(&format!("cannot listen at {at}"), error))
+        TcpListener::bind(at).map_err(|error| failed(&format!("cannot listen at {at}"), io_sentence(&error)))
     }
 }
 
@@ -125,7 +126,12 @@ impl Jobs {
         if let Some(other) = others.join {
             // Before the listener, whose clients get the numbers after this connection's.
             let connected = broker.inner_mut().connect_b2b(other);
-            connected.map_err(|error| failed(&format!("cannot join {other}"), error))?;
+            connected.map_err(|error| match error {
+                libafl::Error::OsError(error, ..) => {
+                    failed(&format!("cannot join {other}"), io_sentence(&error))
+                }
+                error => failed(&format!("cannot join {other}"), error),
+            })?;
         }
         let listening = broker.inner_mut().launch_listener(Listener::Tcp(listener));
         listening.map_err(|error| failed("the broker", error))?;

@@ -129,7 +129,7 @@ pub fn real_bytes(hit: &Hit, address: u64, length: usize) -> Vec<Option<u8>> {
 fn nearer(difference: &Difference, real: &Hit) -> Vec<Change> {
     match difference {
         Difference::Word { what, .. } => {
-            let real = real.words.get(what).copied().unwrap_or_default();
+            let real = real.words.get(*what).unwrap_or_default();
             words(real)
         }
         Difference::Local { .. } | Difference::Global { .. } => words(0),

@@ -102,74 +102,86 @@ const CONTINUED: &[Over] = &[Over::Continued];
 
 /// All objectives.
 pub const OBJECTIVES: &[Row] = &[
-    on(Objective::Panic, "panic", Takes::Nothing, ALL, "Trapline panics"),
-    on(Objective::Nondeterminism, "nondeterminism", Takes::Nothing, ALL, "the same state gives two results"),
-    on(
+    row(Objective::Panic, "panic", Takes::Nothing, ALL, "Trapline panics"),
+    row(Objective::Nondeterminism, "nondeterminism", Takes::Nothing, ALL, "the same state gives two results"),
+    row(
         Objective::Interpreters,
         "interpreters",
         Takes::Nothing,
         HANDLERS,
         "the interpreter's fast loop and its observed one give different results",
     ),
-    off(Objective::Budget, "budget", Takes::Number, HANDLERS, "the handler executes more operations than N"),
-    on(
+    off(row(
+        Objective::Budget,
+        "budget",
+        Takes::Number,
+        HANDLERS,
+        "the handler executes more operations than N",
+    )),
+    row(
         Objective::Exception,
         "exception",
         Takes::Exception,
         HANDLERS,
         "an exception, or the one of this name, ends the handler",
     ),
-    on(
+    row(
         Objective::Truncated,
         "truncated",
         Takes::Nothing,
         HANDLERS,
         "a record has no room for all of its data",
     ),
-    on(
+    row(
         Objective::Lost,
         "lost",
         Takes::Nothing,
         HANDLERS,
         "data are dropped: the record does not fit a sub-buffer of the channel, or a D program has no room",
     ),
-    off(
+    off(row(
         Objective::Writes,
         "writes",
         Takes::Ranges,
         HANDLERS,
         "the handler writes guest memory outside of these addresses",
-    ),
-    off(
+    )),
+    off(row(
         Objective::Leak,
         "leak",
         Takes::Ranges,
         HANDLERS,
         "what the handler logs depends on memory at these addresses",
-    ),
-    on(Objective::Assert, "assert", Takes::Nothing, ALL, "an assertion of a handler does not hold"),
-    on(
+    )),
+    row(Objective::Assert, "assert", Takes::Nothing, ALL, "an assertion of a handler does not hold"),
+    row(
         Objective::GuestCrash,
         "guest-crash",
         Takes::Nothing,
         GUEST,
         "the guest crashes, is reset or halts; after a handler, only if it does not without it",
     ),
-    on(
+    row(
         Objective::GuestDiffers,
         "guest-differs",
         Takes::Nothing,
         CONTINUED,
         "the guest is in another state after N instructions than without the handler",
     ),
-    on(
+    row(
         Objective::Text,
         "text",
         Takes::Text,
         FUNCTION,
         "the console shows a text that means a crash, or this text",
     ),
-    off(Objective::Insns, "insns", Takes::Number, FUNCTION, "the function takes more instructions than N"),
+    off(row(
+        Objective::Insns,
+        "insns",
+        Takes::Number,
+        FUNCTION,
+        "the function takes more instructions than N",
+    )),
 ];
 
 /// Texts on a console that mean a crash: of Linux, GNU Mach, and Trapline's own guests.
@@ -183,7 +195,8 @@ const CRASH_TEXTS: &[&str] = &[
     "page fault: pid ",
 ];
 
-const fn on(
+/// One that is on unless it is switched off.
+const fn row(
     objective: Objective,
     name: &'static str,
     takes: Takes,
@@ -193,14 +206,9 @@ const fn on(
     Row { objective, name, takes, of, is_default: true, does }
 }
 
-const fn off(
-    objective: Objective,
-    name: &'static str,
-    takes: Takes,
-    of: &'static [Over],
-    does: &'static str,
-) -> Row {
-    Row { objective, name, takes, of, is_default: false, does }
+/// One that is off unless it is switched on.
+const fn off(row: Row) -> Row {
+    Row { is_default: false, ..row }
 }
 
 impl Objective {

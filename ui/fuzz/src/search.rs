@@ -17,18 +17,16 @@ use libafl::events::{
     AwaitRestartSafe, EventConfig, EventFirer, EventReceiver, NopEventManager, ProgressReporter, SendExiting,
 };
 use libafl::executors::{Executor, ExitKind, HasObservers};
-use libafl::feedbacks::{ConstFeedback, MaxMapFeedback};
+use libafl::feedbacks::{ConstFeedback, Feedback, StateInitializer};
 use libafl::inputs::{BytesInput, HasMutatorBytes, Input, ResizableMutator};
 use libafl::mutators::havoc_mutations::{HavocMutationsNoCrossoverType, havoc_mutations_no_crossover};
 use libafl::mutators::{HavocScheduledMutator, I2SRandReplaceBinonly, MutationResult, Mutator};
-use libafl::observers::StdMapObserver;
 use libafl::observers::cmp::{CmpValues, CmpValuesMetadata};
 use libafl::schedulers::QueueScheduler;
 use libafl::stages::StdMutationalStage;
 use libafl::state::{HasCorpus, HasExecutions, HasMaxSize, HasRand, StdState};
 use libafl::{Error, Evaluator, Fuzzer, HasMetadata, StdFuzzer};
 use libafl_bolts::Named;
-use libafl_bolts::fs::write_file_atomic;
 use libafl_bolts::rands::{Rand, StdRand};
 use libafl_bolts::shmem::{ShMemProvider, StdShMemProvider};
 use libafl_bolts::tuples::{RefIndexable, tuple_list};
@@ -46,15 +44,22 @@ use crate::subject::Subject;
 
 /// Mutations of a state before the next one is taken.
 const MUTATIONS: usize = 128;
-/// Slots at the end of the map for what falls: it is coverage, too, so that its state is kept and shared with other processes.
+/// Slots for what falls: it is coverage, too, so that its state is kept and shared with other processes.
 const FALLS: usize = 64;
 /// Most states of which it is kept what they ask for and compare.
 const MOST_KNOWN: usize = 4096;
 
 impl Input for State {
     fn to_file<P: AsRef<Path>>(&self, path: P) -> Result<(), Error> {
+        let path = path.as_ref();
+        if path.exists() {
+            // The name follows from the state; another process has written it.
+            return Ok(());
+        }
         let text = serde_json::to_vec(self).map_err(|error| Error::serialize(error.to_string()))?;
-        write_file_atomic(path, &text)
+        let unfinished = path.with_extension(format!("{}.part", std::process::id()));
+        std::fs::write(&unfinished, text)?;
+        Ok(std::fs::rename(&unfinished, path)?)
     }
 
     fn from_file<P: AsRef<Path>>(path: P) -> Result<Self, Error> {
@@ -68,7 +73,8 @@ impl Input for State {
 }
 
 /// The states in a folder, in the order of their names. A file that holds none is passed over.
-fn states_in(folder: &Path) -> Vec<State> {
+#[must_use]
+pub fn states_in(folder: &Path) -> Vec<State> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
@@ -79,56 +85,110 @@ fn states_in(folder: &Path) -> Vec<State> {
 /// The subject and what was found, shared by the executor and the mutator.
 struct Shared<T> {
     subject: T,
-    known: Vec<Fallen>,
+    /// What has fallen, each with its slot.
+    known: Vec<(Fallen, usize)>,
     found: Vec<Finding>,
     failed: Option<FuzzError>,
+    /// The slots of what fell in the last execution.
+    falls: Vec<usize>,
 }
 
-type Map = StdMapObserver<'static, u8, false>;
-type Observers = (Map, ());
+impl<T: Subject> Shared<T> {
+    /// Runs a state, and keeps what it has found.
+    fn run(&mut self, input: &State) {
+        let Self { subject, known, found, failed, falls } = self;
+        falls.clear();
+        let fallen = match subject.run(input) {
+            Ok(fallen) => fallen,
+            Err(error) => {
+                *failed = Some(error);
+                return;
+            }
+        };
+        let mut new = Vec::new();
+        for one in fallen {
+            let slot = known.iter().find(|(known, _)| known == one).map(|(_, slot)| *slot);
+            let slot = slot.unwrap_or_else(|| {
+                let slot = xxhash_rust::xxh3::xxh3_64(one.file_name().as_bytes()) as usize % FALLS;
+                known.push((one.clone(), slot));
+                new.push(one.clone());
+                slot
+            });
+            falls.push(slot);
+        }
+        let trials = subject.made();
+        found.extend(new.into_iter().map(|fallen| Finding {
+            fallen,
+            state: input.clone(),
+            trials,
+            executed: 0,
+        }));
+    }
+}
 
 struct SubjectExecutor<T> {
     shared: Rc<RefCell<Shared<T>>>,
-    observers: Observers,
+    /// None: the feedback looks at the subject, which knows the places that an execution has reached.
+    observers: (),
 }
 
 impl<T> HasObservers for SubjectExecutor<T> {
-    type Observers = Observers;
+    type Observers = ();
 
-    fn observers(&self) -> RefIndexable<&Self::Observers, Self::Observers> {
+    fn observers(&self) -> RefIndexable<&(), ()> {
         RefIndexable::from(&self.observers)
     }
 
-    fn observers_mut(&mut self) -> RefIndexable<&mut Self::Observers, Self::Observers> {
+    fn observers_mut(&mut self) -> RefIndexable<&mut (), ()> {
         RefIndexable::from(&mut self.observers)
+    }
+}
+
+/// Keeps a state that reaches a place of the map, or a class of counts there, that none before it has reached. LibAFL's feedback
+/// of maps decides alike, but looks at the whole map each time.
+struct Reached<T> {
+    shared: Rc<RefCell<Shared<T>>>,
+    /// The greatest class of each place, and what has fallen.
+    history: Vec<u8>,
+    fallen: [bool; FALLS],
+}
+
+impl<T> Named for Reached<T> {
+    fn name(&self) -> &Cow<'static, str> {
+        const NAME: Cow<'static, str> = Cow::Borrowed("reached");
+        &NAME
+    }
+}
+
+impl<T, S> StateInitializer<S> for Reached<T> {}
+
+impl<T: Subject, EM, OT, S> Feedback<EM, State, OT, S> for Reached<T> {
+    fn is_interesting(
+        &mut self,
+        _: &mut S,
+        _: &mut EM,
+        _: &State,
+        _: &OT,
+        _: &ExitKind,
+    ) -> Result<bool, Error> {
+        let shared = self.shared.borrow();
+        let mut is_new = false;
+        for (slot, class) in shared.subject.coverage().last() {
+            if let Some(best) = self.history.get_mut(slot).filter(|best| class > **best) {
+                (*best, is_new) = (class, true);
+            }
+        }
+        for slot in &shared.falls {
+            is_new |= self.fallen.get_mut(*slot).is_some_and(|fallen| !std::mem::replace(fallen, true));
+        }
+        Ok(is_new)
     }
 }
 
 impl<T: Subject, EM, S: HasExecutions, Z> Executor<EM, State, S, Z> for SubjectExecutor<T> {
     fn run_target(&mut self, _: &mut Z, state: &mut S, _: &mut EM, input: &State) -> Result<ExitKind, Error> {
         *state.executions_mut() += 1;
-        let mut shared = self.shared.borrow_mut();
-        let Shared { subject, known, found, failed } = &mut *shared;
-        let mut falls = [0; FALLS];
-        match subject.run(input) {
-            Ok(fallen) => {
-                for one in fallen {
-                    falls[xxhash_rust::xxh3::xxh3_64(one.file_name().as_bytes()) as usize % FALLS] = u8::MAX;
-                }
-                let new: Vec<_> = fallen.iter().filter(|one| !known.contains(one)).cloned().collect();
-                let made = subject.made();
-                for fallen in new {
-                    known.push(fallen.clone());
-                    found.push(Finding { fallen, state: input.clone(), trials: made, executed: 0 });
-                }
-            }
-            Err(error) => *failed = Some(error),
-        }
-        let reached = &subject.coverage().map;
-        if let Some((to, last)) = self.observers.0.split_at_mut_checked(reached.len()) {
-            to.copy_from_slice(reached);
-            last.copy_from_slice(&falls);
-        }
+        self.shared.borrow_mut().run(input);
         Ok(ExitKind::Ok)
     }
 }
@@ -322,16 +382,16 @@ where
         + SendExiting,
 {
     let hits = subject.hits().list.len();
-    let observer: Map = StdMapObserver::owned("coverage", vec![0; subject.coverage().map.len() + FALLS]);
-    let shared = Shared { subject, known: Vec::new(), found: Vec::new(), failed: None };
+    let history = vec![0; subject.coverage().map.len()];
+    let shared = Shared { subject, known: Vec::new(), found: Vec::new(), failed: None, falls: Vec::new() };
     let shared = Rc::new(RefCell::new(shared));
-    let mut feedback = MaxMapFeedback::new(&observer);
+    let mut feedback = Reached { shared: Rc::clone(&shared), history, fallen: [false; FALLS] };
     let mut objective = ConstFeedback::False;
     let solutions = InMemoryCorpus::<State>::new();
     let mut state = StdState::new(StdRand::with_seed(seed), corpus, solutions, &mut feedback, &mut objective)
         .map_err(failed)?;
     let mut fuzzer = StdFuzzer::new(QueueScheduler::new(), feedback, objective);
-    let mut executor = SubjectExecutor { shared: Rc::clone(&shared), observers: (observer, ()) };
+    let mut executor = SubjectExecutor { shared: Rc::clone(&shared), observers: () };
     let mutator = StateMutator {
         shared: Rc::clone(&shared),
         scope,

@@ -113,7 +113,7 @@ impl View for Seen<'_> {
     fn word(&mut self, what: Word) -> Option<u64> {
         let found = self.written.word(what);
         let found = found.or_else(|| difference::word(self.differences, what));
-        let found = found.or_else(|| self.hit.words.get(&what).copied());
+        let found = found.or_else(|| self.hit.words.get(what));
         if let Some(value) = found {
             self.note(|| Ask::Word(what), value);
         }

@@ -49,6 +49,8 @@ pub struct Exception {
     pub before: u64,
     /// The instruction count.
     pub icount: u64,
+    /// The stack pointer.
+    sp: u64,
 }
 
 /// See the module.
@@ -59,10 +61,11 @@ pub struct Steps<'a> {
     ring: Option<u8>,
     /// The block that began last.
     pub last: u64,
-    /// The last exception.
+    /// The exception that the guest is handling: the first of those that are nested. What its handler runs into is not where the
+    /// mistake is.
     pub fault: Option<Exception>,
-    /// Whether the kernel has fetched from where there is no code, which has ended the run.
-    pub no_code: bool,
+    /// Where the kernel has fetched although there is no code, which has ended the run.
+    pub no_code: Option<u64>,
     /// Whether the kernel maps some of its code when it is fetched, so that such a fetch is nothing.
     pub maps_code: bool,
 }
@@ -81,7 +84,7 @@ impl<'a> Steps<'a> {
         back: Option<Back>,
         operands: Option<&'a mut Vec<Operands>>,
     ) -> Self {
-        let (no_code, maps_code) = (false, false);
+        let (no_code, maps_code) = (None, false);
         Self { coverage, operands, back, ring: None, last: 0, fault: None, no_code, maps_code }
     }
 
@@ -107,8 +110,12 @@ fn mix(value: u64) -> u64 {
 impl Follower for Steps<'_> {
     #[inline]
     fn block(&mut self, core: &Core, at: u64, whole: bool) -> bool {
-        if self.no_code || self.back.is_some_and(|back| back.is_here(core, at)) {
+        if self.no_code.is_some() || self.back.is_some_and(|back| back.is_here(core, at)) {
             return false;
+        }
+        if self.fault.is_some_and(|fault| fault.sp == core.env().gpr(4)) {
+            // Its handler has returned.
+            self.fault = None;
         }
         let ring = core.env().cpl();
         // What programs do meanwhile is not what the function does.
@@ -129,9 +136,12 @@ impl Follower for Steps<'_> {
     fn exception(&mut self, core: &Core, vector: u8, at: u64) {
         // Neither debug exceptions nor software interrupts.
         if vector < 32 && !matches!(vector, 1..=3) {
-            self.fault = Some(Exception { at, before: self.last, icount: core.icount() });
             let env = core.env();
-            self.no_code |= vector == PAGE_FAULT && env.cpl() == 0 && env.cr(2) == at && !self.maps_code;
+            let fault = Exception { at, before: self.last, icount: core.icount(), sp: env.gpr(4) };
+            self.fault.get_or_insert(fault);
+            if vector == PAGE_FAULT && env.cpl() == 0 && env.cr(2) == at && !self.maps_code {
+                self.no_code = Some(at);
+            }
         }
     }
 }

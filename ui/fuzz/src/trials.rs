@@ -8,7 +8,7 @@ use trapline_interposer::{Difference, Trial, TrialState, Written};
 use trapline_rpn::{Termination, Unhandled, exception};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::after::{After, Aftermath};
+use crate::after::{After, Aftermath, Parts};
 use crate::code::{self, Code};
 use crate::error::FuzzError;
 use crate::hits::Hits;
@@ -69,6 +69,9 @@ struct Done {
 pub struct Trials {
     hits: Hits,
     code: Vec<Code>,
+    /// For each hit, where its code is, and how its handler is called.
+    places: Vec<usize>,
+    names: Vec<String>,
     /// What is reached.
     pub coverage: Coverage,
     /// What a repeated trial reaches, which is not looked at.
@@ -90,6 +93,8 @@ pub struct Trials {
     executed: u64,
     /// The guest after a handler, if it runs on.
     goes_on: Option<After>,
+    /// Whether the first handler of the last state has written to the guest.
+    first_writes: bool,
     /// What makes the digest of a trial: it is large, and is used again.
     hasher: Option<Box<Xxh3>>,
 }
@@ -98,12 +103,15 @@ impl Trials {
     /// Of these hits.
     #[must_use]
     pub fn new(hits: Hits, objectives: Objectives, room: usize) -> Self {
-        let (code, comparisons) = code::of_hits(&hits.list);
+        let (code, places, comparisons) = code::of_hits(&hits.list);
+        let names = code::names(&hits.list);
         let operations = code.iter().map(|code| code.reached.len()).sum();
         let secret = Secret { ranges: objectives.leak.clone(), ..Secret::default() };
         Self {
             hits,
             code,
+            places,
+            names,
             coverage: Coverage::new(operations, comparisons),
             repeated: Coverage::new(operations, comparisons),
             objectives,
@@ -117,6 +125,7 @@ impl Trials {
             fallen: Vec::new(),
             executed: 0,
             goes_on: None,
+            first_writes: false,
             hasher: None,
         }
     }
@@ -233,12 +242,22 @@ impl Trials {
     /// Lets the guest run on after the first handler of a state.
     fn run_on(&mut self, state: &State) -> Result<(), FuzzError> {
         let (Some(after), Some(differences)) = (&mut self.goes_on, state.hits.first()) else { return Ok(()) };
-        match after.run(&mut self.hits, state.first, differences)? {
+        match after.run(&mut self.hits, state.first, differences, self.first_writes)? {
             Aftermath::Same => {}
             Aftermath::Differs => self.fall(Objective::GuestDiffers, state.first, 0, ""),
             Aftermath::Crashed(place) => self.fall(Objective::GuestCrash, state.first, 0, place),
         }
         Ok(())
+    }
+
+    /// How the differences at the first hit of a state are applied if the guest runs on: into the guest, or to what the handler sees.
+    ///
+    /// # Errors
+    /// As [`Trials::run`].
+    pub fn parts(&mut self, state: &State) -> Result<Parts, FuzzError> {
+        self.check(state)?;
+        let differences = state.hits.first().map(Vec::as_slice).unwrap_or_default();
+        After::parts(&mut self.hits, state.first, differences, self.first_writes)
     }
 
     /// Runs a state again: in the same loop of the interpreter, and in the other one.
@@ -282,6 +301,9 @@ impl Trials {
             };
             let is_watched = !matches!(mode, Mode::Plain);
             let done = self.one(number, differences, mode)?;
+            if n == 0 {
+                self.first_writes = !self.written.is_empty();
+            }
             if is_watched {
                 self.judge(number, &done);
                 self.coverage.length(2, n as u64);
@@ -307,8 +329,7 @@ impl Trials {
         differences: &[Difference],
         mut mode: Mode<'_>,
     ) -> Result<Done, FuzzError> {
-        let program = self.hits.list.get(number).map(|hit| hit.program);
-        let place = self.code.iter().position(|code| Some(code.program) == program).unwrap_or(0);
+        let place = self.places.get(number).copied().unwrap_or(0);
         if self.code.get(place).is_some_and(|code| code.needs_machine) {
             self.hits.go_to(number)?;
         }
@@ -456,7 +477,7 @@ impl Trials {
     }
 
     fn name(&self, number: usize) -> String {
-        self.hits.list.get(number).map(|hit| hit.name.clone()).unwrap_or_default()
+        self.names.get(number).cloned().unwrap_or_default()
     }
 
     fn fall(&mut self, objective: Objective, number: usize, at: u32, what: impl Into<Cow<'static, str>>) {

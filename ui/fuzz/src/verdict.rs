@@ -6,17 +6,21 @@ use crate::finding::Finding;
 use crate::report::Ended;
 use crate::subject::Subject;
 
-/// The verdict, one line each.
+/// The verdict, one line each. The search has begun with so many states that were kept before.
 #[must_use]
-pub fn verdict(subject: &impl Subject, findings: &[Finding], ended: Ended) -> Vec<String> {
+pub fn verdict(subject: &impl Subject, findings: &[Finding], kept: usize, ended: Ended) -> Vec<String> {
     let ended = match ended {
         Ended::Trials => "",
         Ended::Time => " when the time was over",
         Ended::Interrupted => " when it was interrupted",
     };
     let hits = subject.hits().list.len() as u64;
-    let mut lines =
-        vec![format!("{} from {}{ended}", counted(subject.made(), "execution"), counted(hits, "real hit"))];
+    let kept = match kept as u64 {
+        0 => String::new(),
+        kept => format!(" and {} that were kept", counted(kept, "state")),
+    };
+    let made = counted(subject.made(), "execution");
+    let mut lines = vec![format!("{made} from {}{kept}{ended}", counted(hits, "real hit"))];
     lines.extend(subject.shown());
     let on: Vec<_> = subject.objectives().all().iter().map(|one| one.name()).collect();
     let count = findings.len() as u64;

@@ -44,7 +44,7 @@ const fn class(count: u8) -> u8 {
 
 impl Coverage {
     /// A map with room for the edges of code with so many operations, and for this number of comparisons. It is as small as
-    /// it can be, because every execution looks at all of it.
+    /// it can be, so that it stays in the processor's cache.
     #[must_use]
     pub fn new(operations: usize, comparisons: usize) -> Self {
         let edges = (4 * operations).next_power_of_two().clamp(EDGES.0, EDGES.1);
@@ -105,6 +105,14 @@ impl Coverage {
             }
         }
         is_new
+    }
+
+    /// The slots that the last trial has reached, with the class of each.
+    pub fn last(&self) -> impl Iterator<Item = (usize, u8)> {
+        self.touched
+            .iter()
+            .map(|slot| *slot as usize)
+            .map(|slot| (slot, self.map.get(slot).copied().unwrap_or(0)))
     }
 
     /// How many slots any trial has reached.

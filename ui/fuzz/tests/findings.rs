@@ -9,6 +9,7 @@ use trapline_fuzz::explain::explained;
 use trapline_fuzz::finding::{Finding, Folder, position};
 use trapline_fuzz::minimise::minimised;
 use trapline_fuzz::state::State;
+use trapline_fuzz::subject::Subject;
 use trapline_session::{
     Difference, GuestBuilder, Limits, Names, Observer, OwnPrograms, Places, Position, RecordView, Recording,
     Way, Word,
@@ -73,7 +74,7 @@ fn a_finding_is_minimised_explained_and_replayed() {
     let to = Folder { recording: &recording, places: &places, folder: folder.path() };
     let executed = trials.executed(&least, &fallen[0]).unwrap();
     let finding = Finding { fallen: fallen[0].clone(), state: least, trials: 1, executed };
-    let file = to.write(&finding, trials.hits(), 0).unwrap();
+    let file = Subject::write(&mut trials, &finding, &to).unwrap();
     let found = Recording::read(&file).unwrap();
     assert_eq!(position(&found), Some(Position::InHit { hit: 2, operation: 2 }));
     assert_eq!(position(&recording), None);

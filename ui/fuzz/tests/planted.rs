@@ -12,9 +12,13 @@ use std::path::Path;
 
 use trapline_fuzz::FuzzError;
 use trapline_fuzz::finding::{Finding, Folder};
+use trapline_fuzz::objectives::Objective;
 use trapline_fuzz::search::{Begin, Listener, search};
+use trapline_fuzz::subject::Subject;
 use trapline_fuzz::trials::Trials;
-use trapline_session::{Followed, GuestBuilder, Limits, Observer, OwnPrograms, Places, Recording, Way};
+use trapline_session::{
+    Followed, GuestBuilder, Limits, Names, Observer, OwnPrograms, Places, RecordView, Recording, Way,
+};
 
 /// Executions in which each mistake must be found.
 const ENOUGH: u64 = 2_000_000;
@@ -51,22 +55,31 @@ fn run(path: &Path, objectives: &[&str], falls: &'static str, seed: u64, most: u
     Done { found: until.found, trials, findings }
 }
 
-struct Nobody;
+/// Keeps how the handlers of records ended.
+#[derive(Default)]
+struct Ends(Vec<u16>);
 
-impl Observer for Nobody {
+impl Observer for Ends {
     type Error = std::convert::Infallible;
+
+    fn record(&mut self, record: &RecordView<'_>, _: &Names<'_>) -> Result<(), Self::Error> {
+        self.0.push(record.header.termination);
+        Ok(())
+    }
 }
 
-/// Replays the recording of a finding to its end, and compares all that it can be compared with.
-fn replays(path: &Path) {
+/// Replays the recording of a finding to its end, and compares all that it can be compared with. Returns how the last handler ended.
+fn replays(path: &Path) -> Option<u16> {
     let recording = Recording::read(path).unwrap();
     let guest = GuestBuilder::of_recording(&recording, &Places::of(path)).unwrap().open().unwrap();
     let mut session = guest.start(recording.config().probing.clone()).unwrap();
     session.verify(&recording, true);
     let mut course = recording.course(Way::Same, OwnPrograms::Stay);
     session.begin_as(&mut course).unwrap();
-    let Ok(followed) = session.follow(&mut course, None, &Limits::none(), &mut Nobody);
+    let mut ends = Ends::default();
+    let Ok(followed) = session.follow(&mut course, None, &Limits::none(), &mut ends);
     assert!(matches!(followed, Ok(Followed::End(_))), "{}: {followed:?}", path.display());
+    ends.0.last().copied()
 }
 
 /// Every finding is still one in the state that is kept, and its recording replays.
@@ -77,7 +90,11 @@ fn survive(path: &Path, folder: &Path, done: &mut Done) {
     for finding in &done.findings {
         let fallen = done.trials.check(&finding.state).unwrap();
         assert!(fallen.contains(&finding.fallen), "{:?}: {fallen:?}", finding.fallen);
-        replays(&to.write(finding, done.trials.hits(), 0).unwrap());
+        let ended = replays(&Subject::write(&mut done.trials, finding, &to).unwrap());
+        if finding.fallen.objective == Objective::Exception {
+            let name = ended.map(|code| trapline_rpn::exception::name(code.into()));
+            assert_eq!(name, Some(&*finding.fallen.what), "in the replay: {:?}", finding.fallen);
+        }
     }
 }
 

@@ -53,7 +53,7 @@ pub struct FuzzArgs {
     #[arg(long, value_name = "DIR", default_value = "findings", help_heading = "Findings")]
     pub findings: PathBuf,
     /// Folder of states that reach something: they are read at the beginning, and each new one is written at once, so that a
-    /// later search goes on from there
+    /// later search goes on from there. Without it, the states of each search are in a folder of their own in that of findings
     #[arg(long, value_name = "DIR", help_heading = "Search")]
     pub corpus: Option<PathBuf>,
     /// Take the hits from this position of the run on: an instruction count; in a recording also hit:N

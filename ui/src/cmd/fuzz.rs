@@ -30,6 +30,8 @@ const RUN: &str = "run.tlr";
 const LIMIT: u64 = 4_000_000_000;
 /// Instructions after which it is looked whether there were enough hits.
 const SLICE: u64 = 1 << 20;
+/// Instructions after which it is told how many there are.
+const TOLD: u64 = 500_000_000;
 
 fn failure(error: FuzzError) -> Failure {
     match error {
@@ -143,7 +145,7 @@ fn record(args: &FuzzArgs, talk: &Talk) -> Result<PathBuf, Failure> {
     }
     insert_all(&args.probes, &source, args.guest.target.is_some(), &mut session, talk)?;
     file.open()?;
-    to_hits(&mut session, from, args);
+    to_hits(&mut session, from, args, talk);
     let (hits, icount) = (session.stats().hits, session.icount());
     session.finish_recording().map_err(|error| Failure::writing(Some(&path), error))?;
     talk.note(&format!(
@@ -156,7 +158,7 @@ fn record(args: &FuzzArgs, talk: &Talk) -> Result<PathBuf, Failure> {
 }
 
 /// Runs until there were enough hits after the position, or the run ends.
-fn to_hits(session: &mut Session, from: u64, args: &FuzzArgs) {
+fn to_hits(session: &mut Session, from: u64, args: &FuzzArgs, talk: &Talk) {
     let run_to = |session: &mut Session, icount: u64| {
         let ending = session.run_until(&Condition::end(), &Limits::insns(icount).in_passing());
         session.records().for_each(drop);
@@ -170,12 +172,20 @@ fn to_hits(session: &mut Session, from: u64, args: &FuzzArgs) {
         let function = function.and_then(|i| i.programs().first().map(|program| program.hits));
         function.unwrap_or_else(|| session.stats().hits)
     };
-    let before = hits(session);
+    let (before, mut told) = (hits(session), 0);
     let last = from.saturating_add(args.limit_insns.unwrap_or(LIMIT));
     while hits(session) - before <= args.hits && session.icount() < last {
         let next = session.icount().saturating_add(SLICE).min(last);
         if !run_to(session, next) {
             return;
+        }
+        if next - from >= told + TOLD {
+            told = next - from;
+            let hits = counted(hits(session) - before, "hit");
+            talk.note(&format!(
+                "{hits} of {} after {next} instructions; --limit-insns ends the run earlier",
+                args.hits + 1
+            ));
         }
     }
 }

@@ -6,7 +6,8 @@ mod args;
 mod progress;
 mod speed;
 
-use std::io::Read;
+use std::hash::{Hash as _, Hasher as _};
+use std::io::{Read, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,14 +25,17 @@ use trapline_fuzz::hits::Hits;
 use trapline_fuzz::jobs::{Event, Jobs, Message, Others};
 use trapline_fuzz::objectives::{Objectives, Over};
 use trapline_fuzz::report::Ended;
-use trapline_fuzz::search::{Begin, Listener, search};
+use trapline_fuzz::search::{Begin, Listener, search, states_in};
 use trapline_fuzz::subject::Subject;
 use trapline_fuzz::trials::Trials;
 use trapline_fuzz::verdict::verdict;
 use trapline_session::{Places, Recording, counted};
+use xxhash_rust::xxh3::Xxh3;
 
 /// The exit code if something was found.
 const FOUND: u8 = 1;
+/// The exit code if the reader of standard output has closed it.
+const CLOSED: u8 = 141;
 /// The time of a search for which nothing is given.
 const DEFAULT_TIME: Duration = Duration::from_secs(60);
 /// The time between two messages of one process of several.
@@ -89,13 +93,17 @@ impl<T: Subject> Listener<T> for Alone<'_> {
     }
 }
 
+/// Prints a line.
+fn tell(line: &str) -> Result<(), FuzzError> {
+    writeln!(std::io::stdout().lock(), "{line}").map_err(FuzzError::Output)
+}
+
 /// Writes a finding, and then prints it: what is printed is in its file.
 fn keep<T: Subject>(folder: &Folder<'_>, finding: &Finding, subject: &mut T) -> Result<(), FuzzError> {
     let path = subject.write(finding, folder)?;
     let differences = counted(finding.state.differences() as u64, "difference");
     let hits = counted(finding.state.hits.len() as u64, "hit");
-    println!("found {} after {} executions: {hits}, {differences}", path.display(), finding.trials);
-    Ok(())
+    tell(&format!("found {} after {} executions: {hits}, {differences}", path.display(), finding.trials))
 }
 
 /// A search that is one of several.
@@ -135,18 +143,21 @@ fn main() -> ExitCode {
     let args = Args::parse();
     // A handler that makes Trapline panic is a finding, which says where; the hook would print it each time.
     std::panic::set_hook(Box::new(|_| {}));
-    match run(&args) {
+    match run(args) {
         Ok(true) => ExitCode::from(FOUND),
         Ok(false) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("trapline: error: {error}");
-            ExitCode::from(error.exit_code())
+            let code = error.exit_code();
+            if code != CLOSED {
+                eprintln!("trapline: error: {error}");
+            }
+            ExitCode::from(code)
         }
     }
 }
 
 /// Searches; returns whether anything was found.
-fn run(args: &Args) -> Result<bool, FuzzError> {
+fn run(mut args: Args) -> Result<bool, FuzzError> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
     // Without the handler, Ctrl-C ends the program at once; what was found is in its files.
@@ -163,6 +174,8 @@ fn run(args: &Args) -> Result<bool, FuzzError> {
     let places = Places { folders: args.image_dir.clone(), ..Places::of(&args.recording) };
     let most = usize::try_from(args.hits).unwrap_or(usize::MAX);
     let hits = Hits::of_program(&recording, &places, args.at, most, args.function.as_deref())?;
+    keep_states(&mut args, &hits)?;
+    let args = &args;
     let fixed = |what: &str| args.fix.iter().any(|fixed| fixed == what);
     let scope = Scope::of(&hits, !fixed("variables"), !fixed("hits"));
     let folder = Folder { recording: &recording, places: &places, folder: &args.findings };
@@ -180,6 +193,23 @@ fn run(args: &Args) -> Result<bool, FuzzError> {
     of_subject(args, trials, scope, folder, interrupted)
 }
 
+/// The folder of states is one of the findings' unless another is given. Its name has a number for what is searched, so that the same
+/// search goes on from there, and another one does not begin with states that are not its own.
+fn keep_states(args: &mut Args, hits: &Hits) -> Result<(), FuzzError> {
+    if args.speed.is_some() {
+        return Ok(());
+    }
+    let mut searched = Xxh3::new();
+    let inputs: Vec<_> = args.input.iter().map(ToString::to_string).collect();
+    (hits.digest(), &args.function, inputs).hash(&mut searched);
+    let own = || args.findings.join(format!("corpus-{:08x}", searched.finish() as u32));
+    let folder = args.corpus.clone().unwrap_or_else(own);
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| FuzzError::Write { path: folder.display().to_string(), error })?;
+    args.corpus = Some(folder);
+    Ok(())
+}
+
 /// Searches over a subject; returns whether anything was found.
 fn of_subject<T: Subject>(
     args: &Args,
@@ -193,7 +223,7 @@ fn of_subject<T: Subject>(
             "empty" => speed::measure(Empty::in_place_of(subject), scope, most),
             _ => speed::measure(subject, scope, most),
         };
-        println!("{}", told?);
+        tell(&told?.to_string())?;
         return Ok(false);
     }
     let time = args.time.or_else(|| args.execs.is_none().then_some(DEFAULT_TIME));
@@ -201,6 +231,7 @@ fn of_subject<T: Subject>(
     if let Some(port) = args.port {
         return one_of_several(args, (subject, scope), until, port);
     }
+    let kept = args.corpus.as_deref().map_or(0, |folder| states_in(folder).len());
     let progress = Progress::new(args.quiet);
     let (subject, findings, ended) = if args.jobs > 1 || args.broker.is_some() || args.join.is_some() {
         together(args, subject, &until, &folder, progress)?
@@ -211,8 +242,8 @@ fn of_subject<T: Subject>(
         alone.progress.clear();
         (subject, findings, alone.ended)
     };
-    for line in verdict(&subject, &findings, ended) {
-        println!("{line}");
+    for line in verdict(&subject, &findings, kept, ended) {
+        tell(&line)?;
     }
     Ok(!findings.is_empty())
 }

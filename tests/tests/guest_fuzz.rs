@@ -1,0 +1,100 @@
+//! Functions of real guests are fuzzed: a mistake that is planted in the parser of a module is found in Debian's kernel, and a pointer
+//! that is wrong in GNU Mach.
+//!
+//! `TRAPLINE_FUZZ_SEEDS=N` searches with N seeds, each until it is found, and prints how long each took.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use crate::cli::trapline;
+use trapline_tests::built::fuzzer;
+use trapline_tests::root;
+
+/// Messages that the driver refuses.
+const TEST: &str = "
+dmesg -n 8
+insmod /lib/planted.ko
+for i in 1 2 3 4; do printf 'a message of the real world, number %d .........' $i > /dev/planted; done
+";
+
+const FUNCTION: [&str; 6] =
+    ["--function", "fbt:planted:planted_parse:entry", "--input", "arg0:arg1", "--hits", "2"];
+/// A seed that finds the mistake early.
+const SEED: u64 = 3;
+
+fn file(name: &str) -> PathBuf {
+    let path = root().join(".guests").join(name);
+    assert!(path.exists(), "{}: run `make guests` first", path.display());
+    path
+}
+
+/// The initramfs with /test.
+fn initrd(here: &Path, flavour: &str) {
+    std::fs::write(here.join("test"), TEST).unwrap();
+    std::fs::write(here.join("list"), "file /test test 644\n").unwrap();
+    let mut newc = Command::new(root().join("scripts/guests/newc"));
+    newc.args(["--root", ".", "list", "added.cpio.gz"]).current_dir(here);
+    assert!(newc.status().unwrap().success());
+    let mut image = std::fs::read(file(&format!("dti-{flavour}.cpio.gz"))).unwrap();
+    image.extend(std::fs::read(here.join("added.cpio.gz")).unwrap());
+    std::fs::write(here.join("initrd"), image).unwrap();
+}
+
+#[test]
+fn guest_linux_mistake_in_a_modules_parser_is_found_through_the_function() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let flavour = "cloud-amd64";
+    file(&format!("dti-{flavour}/planted.ko"));
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    initrd(here, flavour);
+    let kernel = file(&format!("linux-{flavour}"));
+    let guest = [kernel.to_str().unwrap(), "--initrd", "initrd", "--limit-insns", "40G"];
+    let search = |guest: &[&str], seed: u64, execs: &str| {
+        let begun = Instant::now();
+        let findings = format!("findings{seed}");
+        let (seed, name) = (seed.to_string(), findings.as_str());
+        let options = ["--execs", execs, "--seed", &seed, "--findings", name];
+        let ran = trapline(here, &[&["-q", "fuzz"], guest, &FUNCTION, &options].concat());
+        println!("seed {seed}: {:?}\n{}", begun.elapsed(), ran.out);
+        assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+        let text = ran.out.lines().find_map(|line| line.strip_prefix("found ")).unwrap();
+        let found = text.split(' ').next().unwrap().to_owned();
+        assert!(found.starts_with(&format!("{findings}/text-planted-planted_parse")), "{found}");
+        found
+    };
+    let found = search(&guest, SEED, "22K");
+    let replayed = trapline(here, &["replay", &found, "--verify"]);
+    assert_eq!(replayed.code, 4, "{}", replayed.err);
+    assert!(replayed.err.contains("the console showed \"BUG: \""), "{}", replayed.err);
+
+    let seeds: u64 = std::env::var("TRAPLINE_FUZZ_SEEDS").map_or(0, |n| n.parse().unwrap());
+    let recorded = format!("findings{SEED}/run.tlr");
+    for seed in 100..100 + seeds {
+        search(&[&recorded], seed, "300K");
+    }
+}
+
+#[test]
+fn guest_gnumach_pointer_that_is_wrong_is_found_where_it_is_followed() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let mach = file("gnumach");
+    let what =
+        ["--function", "fbt::rbtree_remove:entry", "--input", "arg1:12", "--hits", "1", "--execs", "100"];
+    let ran = trapline(here, &[&["-q", "fuzz", mach.to_str().unwrap()], &what[..]].concat());
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+    // The kernel's own handler of page faults fails, too, so early; the mistake is not there.
+    assert!(ran.out.contains("found findings/guest-crash-rbtree_remove-"), "{}", ran.out);
+    assert!(ran.out.contains("the guest crashed: triple fault"), "{}", ran.out);
+    let kept = trapline(here, &["verify", "findings"]);
+    assert_eq!(kept.code, 0, "{}{}", kept.out, kept.err);
+}
