@@ -23,7 +23,7 @@ for i in 1 2 3 4; do printf 'a message of the real world, number %d .........' $
 const FUNCTION: [&str; 6] =
     ["--function", "fbt:planted:planted_parse:entry", "--input", "arg0:arg1", "--hits", "2"];
 /// A seed that finds the mistake early.
-const SEED: u64 = 3;
+const SEED: u64 = 17;
 
 fn file(name: &str) -> PathBuf {
     let path = root().join(".guests").join(name);
@@ -68,9 +68,9 @@ fn guest_linux_mistake_in_a_modules_parser_is_found_through_the_function() {
         assert!(found.starts_with(&format!("{findings}/text-planted-planted_parse")), "{found}");
         found
     };
-    let found = search(&guest, SEED, "22K");
+    let found = search(&guest, SEED, "2K");
     let replayed = trapline(here, &["replay", &found, "--verify"]);
-    assert_eq!(replayed.code, 4, "{}", replayed.err);
+    assert_eq!(replayed.code, 0, "{}", replayed.err);
     assert!(replayed.err.contains("the console showed \"BUG: \""), "{}", replayed.err);
 
     let seeds: u64 = std::env::var("TRAPLINE_FUZZ_SEEDS").map_or(0, |n| n.parse().unwrap());
