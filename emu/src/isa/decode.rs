@@ -68,7 +68,7 @@ pub(crate) fn kind(i: &Instruction) -> Kind {
         _ if loses_flags(i) => Kind::Sensitive,
         M::Iret | M::Iretd | M::Iretq => Kind::Iret,
         M::Sysret | M::Sysretq => Kind::Sysret,
-        _ if is_far(i) => Kind::Far,
+        _ if is_far(i) || matches!(i.mnemonic(), M::Sysexit | M::Sysexitq) => Kind::Far,
         _ if is_string(i) && (i.has_rep_prefix() || i.has_repne_prefix()) => Kind::Repeated,
         _ => Kind::Plain,
     }

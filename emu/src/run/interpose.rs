@@ -60,7 +60,7 @@ pub trait TrapInterposer {
         false
     }
 
-    /// IRET, SYSRET or another far transfer has completed: the state is that after it, at the instruction that it leads to.
+    /// IRET, SYSRET, SYSEXIT or another far transfer has completed: the state is that after it, at the instruction that it leads to.
     fn returned(&mut self, core: &mut Core) {
         let _ = core;
     }

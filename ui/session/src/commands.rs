@@ -115,9 +115,10 @@ pub enum Command {
         /// The runs.
         runs: Vec<AlteredRun>,
     },
-    /// Puts numbers into general registers and bytes into memory, as a search over runs of the guest does (docs/fuzzing.md).
+    /// Puts numbers into registers and bytes into memory, as a debugger does, and a search over runs of the guest
+    /// (docs/fuzzing.md).
     Put {
-        /// [`Difference::Word`] of a general register, and [`Difference::Memory`].
+        /// [`Difference::Word`] of a general register, of the instruction pointer or the flags, and [`Difference::Memory`].
         values: Vec<Difference>,
     },
 }
@@ -350,7 +351,9 @@ pub enum CommandError {
     #[error("the guest's memory at {0:#x} cannot be written: its page is absent, read-only or not RAM")]
     NotWritable(u64),
     /// Something that cannot be put into the guest.
-    #[error("{0} cannot be put into the guest: only general registers and memory can")]
+    #[error(
+        "{0} cannot be put into the guest: only general registers, the instruction pointer, arithmetic flags and memory can"
+    )]
     NotPut(String),
     /// Nothing can be listed.
     #[error(transparent)]

@@ -6,9 +6,9 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use trapline_session::{
-    Arrival, Command, Condition, Found, GuestBuilder, HISTORY_MEM, Limits, Places, Position, Probing, Record,
-    RecordedCourse, Recorder, Recording, Session, SourceOptions, StopPoint, Timeline, TravelError, Watch,
-    WatchKind, Way, compile,
+    Arrival, Command, Condition, Found, GuestBuilder, HISTORY_MEM, Limits, Moment, Places, Position, Probing,
+    Ran, Record, RecordedCourse, Recorder, Recording, Session, SourceOptions, StopPoint, Timeline,
+    TravelError, Watch, WatchKind, Way, compile,
 };
 
 const GUESTS: [&str; 2] = ["ia32", "x86_64"];
@@ -505,4 +505,53 @@ fn timed(run: impl FnOnce()) -> f64 {
     let from = std::time::Instant::now();
     run();
     from.elapsed().as_secs_f64() * 1e3
+}
+
+#[test]
+fn states_follow_each_other_both_ways_across_deliveries() {
+    let session = GuestBuilder::embedded("ia32").memory(16 << 20).start().unwrap();
+    let mut timeline = Timeline::new(session, 64 << 20).unwrap();
+    assert!(!timeline.previous_state().unwrap(), "there is no state before the first one");
+    timeline.goto(Position::At { icount: 268_000, ordinal: 0 }).unwrap();
+    let state = |timeline: &Timeline| (timeline.session().moment(), timeline.session().core().linear_ip());
+    let mut seen = Vec::new();
+    // The timer's interrupt comes within this part.
+    while seen.iter().filter(|(moment, _): &&(Moment, u64)| moment.delivered > 0).count() < 2 {
+        seen.push(state(&timeline));
+        assert_eq!(timeline.next_state().unwrap(), Arrival::There);
+        assert!(seen.len() < 50_000, "nothing was delivered");
+    }
+    seen.push(state(&timeline));
+    let last: Vec<_> = seen.iter().rev().take(60).copied().collect();
+    for pair in last.windows(2) {
+        assert_eq!(state(&timeline), pair[0]);
+        assert!(timeline.previous_state().unwrap());
+    }
+    assert_eq!(state(&timeline), last[last.len() - 1]);
+}
+
+#[test]
+fn a_run_that_is_interrupted_stays_and_backwards_the_last_write_comes_first() {
+    let session = GuestBuilder::embedded("ia32").memory(16 << 20).start().unwrap();
+    let word = session.symbols().lookup("current_task").unwrap().addr;
+    let mut plain = GuestBuilder::embedded("ia32").memory(16 << 20).start().unwrap();
+    let flag = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let mut timeline = Timeline::new(session, 64 << 20).unwrap().cancelled_by(flag.clone());
+    let point = [StopPoint::Watch(Watch { kind: WatchKind::Write, low: word, high: word + 3 })];
+    let ran = timeline.run_on(&point, None).unwrap();
+    assert!(matches!(ran, Ran::Interrupted(Position::At { .. })), "{ran:?}");
+    flag.store(false, std::sync::atomic::Ordering::Relaxed);
+    let Ran::Met(first) = timeline.run_on(&point, None).unwrap() else { panic!() };
+    let Ran::Met(second) = timeline.run_on(&point, None).unwrap() else { panic!() };
+    assert!(first.at < second.at);
+    // The write that has just been made is the last one.
+    assert_eq!(timeline.reverse_on(&point, None).unwrap(), Found::Met(second));
+    assert_eq!(timeline.met_next(&point).unwrap(), None);
+    assert!(timeline.previous_state().unwrap());
+    assert_eq!(timeline.met_next(&point).unwrap(), Some(0));
+    assert_eq!(timeline.reverse_on(&point, None).unwrap(), Found::Met(first));
+    let Ran::Met(user) = timeline.run_on(&[StopPoint::UserMode], None).unwrap() else { panic!() };
+    assert_eq!(timeline.session().core().env().cpl(), 3);
+    plain.run_until(&Condition::end(), &Limits::insns(user.at.icount));
+    assert_eq!(timeline.session().digest(), plain.digest());
 }

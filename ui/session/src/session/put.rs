@@ -1,10 +1,14 @@
 //! Puts values into the guest: the inputs of its functions that a search changes (docs/fuzzing.md).
 
 use trapline_interposer::{Difference, Word};
+use trapline_rpn::Reg;
 
 use super::Session;
 use super::apply::Answer;
 use crate::commands::CommandError;
+
+/// The flags that can be put: CF, PF, AF, ZF, SF, DF and OF. The others change what the processor does next.
+const SETTABLE: u64 = 0xcd5;
 
 impl Session {
     /// Puts numbers into registers and bytes into memory. Either all of them are put, or none.
@@ -15,6 +19,14 @@ impl Session {
         let core = self.machine.core_mut();
         for value in values {
             match value {
+                Difference::Word { what: Word::Register { register: Reg::Ip, .. }, value } => {
+                    let ip = core.wrap_ip(*value);
+                    core.env().set_eip(ip);
+                }
+                Difference::Word { what: Word::Register { register: Reg::Flags, .. }, value } => {
+                    let kept = u64::from(core.eflags() as u32) & !SETTABLE;
+                    core.env().set_eflags(kept | value & SETTABLE);
+                }
                 Difference::Word { what: Word::Register { register, .. }, value } => {
                     let number = register.gpr_number().map(usize::from);
                     let wide = core.env().code64();
@@ -37,7 +49,7 @@ impl Session {
         let core = self.machine.core();
         match value {
             Difference::Word { what: Word::Register { user: false, register }, .. }
-                if register.gpr_number().is_some() =>
+                if register.gpr_number().is_some() || matches!(register, Reg::Ip | Reg::Flags) =>
             {
                 Ok(())
             }

@@ -19,6 +19,8 @@ pub enum StopPoint {
     AnyHit,
     /// A handler of these programs runs.
     HitOf(Vec<ProgramId>),
+    /// The processor has returned to user mode.
+    UserMode,
 }
 
 /// A further condition of a stop point, on the state in which it is met.
@@ -63,12 +65,24 @@ pub struct Search {
     after: Option<Moment>,
     /// Matches at this moment or later do not count.
     before: Option<Moment>,
+    /// Accesses at that moment count: they are those of the instruction before it.
+    last_access: bool,
     /// Whether the first match is sufficient.
     first: bool,
     witness: Option<Witness>,
     /// Addresses that the witness has requested.
     asked: Vec<u64>,
     found: Option<Met>,
+}
+
+/// Whether it is met where a handler runs.
+fn is_hit(point: &StopPoint) -> bool {
+    matches!(point, StopPoint::AnyHit | StopPoint::HitOf(_))
+}
+
+/// Whether it is met after an instruction.
+fn is_access(point: &StopPoint) -> bool {
+    matches!(point, StopPoint::Watch(watch) if watch.kind != WatchKind::Execute)
 }
 
 fn executed(address: u64) -> Watch {
@@ -79,12 +93,19 @@ impl Search {
     /// Searches for the first match after a moment.
     pub fn first_after(points: Vec<StopPoint>, after: Option<Moment>) -> Self {
         let (accepts, before, witness, asked) = (None, None, None, Vec::new());
-        Self { points, accepts, after, before, first: true, witness, asked, found: None }
+        let last_access = false;
+        Self { points, accepts, after, before, last_access, first: true, witness, asked, found: None }
     }
 
     /// Searches for the last match before a moment.
     pub fn last_before(points: Vec<StopPoint>, before: Moment) -> Self {
         Self { before: Some(before), first: false, ..Self::first_after(points, None) }
+    }
+
+    /// Counts the accesses of the instruction that ends at the last moment, too.
+    #[must_use]
+    pub fn with_last_access(self) -> Self {
+        Self { last_access: true, ..self }
     }
 
     /// Reports all matches to a witness.
@@ -118,12 +139,12 @@ impl Search {
 
     /// Whether the search is for hits of probes.
     pub fn wants_hits(&self) -> bool {
-        self.points.iter().any(|point| !matches!(point, StopPoint::Watch(_)))
+        self.points.iter().any(is_hit)
     }
 
     /// Whether the search is for hits of probes alone, so that nothing is met where no handler runs.
     pub fn wants_hits_alone(&self) -> bool {
-        self.points.iter().all(|point| !matches!(point, StopPoint::Watch(_)))
+        self.points.iter().all(is_hit)
     }
 
     /// Ends the watches.
@@ -152,6 +173,14 @@ impl Search {
         }
     }
 
+    /// A return to another privilege level, or within one, has completed.
+    fn returned(&mut self, core: &mut Core) {
+        let point = self.points.iter().position(|point| *point == StopPoint::UserMode);
+        if let Some(point) = point.filter(|_| core.env().cpl() == 3) {
+            self.met(core, point);
+        }
+    }
+
     /// Notes a match of a stop point in this state.
     fn met(&mut self, core: &mut Core, point: usize) {
         if self.accepts.as_ref().is_none_or(|accepts| accepts(core))
@@ -165,7 +194,8 @@ impl Search {
     /// Notes a match of a stop point; returns whether it counts.
     fn note(&mut self, at: Moment, point: usize) -> bool {
         let later = self.after.is_none_or(|after| at > after);
-        let earlier = self.before.is_none_or(|before| at < before);
+        let last = self.last_access && self.points.get(point).is_some_and(is_access);
+        let earlier = self.before.is_none_or(|before| at < before || last && at == before);
         let sooner = self.found.is_none_or(|found| if self.first { at < found.at } else { at >= found.at });
         let counts = later && earlier && sooner;
         if counts {
@@ -180,7 +210,7 @@ impl Search {
             let of = |point: &StopPoint| match point {
                 StopPoint::AnyHit => true,
                 StopPoint::HitOf(programs) => programs.contains(&hit.program),
-                StopPoint::Watch(_) => false,
+                StopPoint::Watch(_) | StopPoint::UserMode => false,
             };
             if let Some(point) = self.points.iter().position(of) {
                 self.note(hit.at, point);
@@ -245,6 +275,9 @@ impl TrapInterposer for Scout<'_, '_> {
     }
 
     fn returned(&mut self, core: &mut Core) {
+        if let Errand::Search(search) = &mut self.errand {
+            search.returned(core);
+        }
         self.pass(|i| i.returned(core));
     }
 

@@ -177,7 +177,7 @@ impl Session {
     }
 
     /// What reads the guest's tasks, if its system is known.
-    pub(crate) fn profile(&self) -> Option<Box<dyn OsProfile>> {
+    pub fn profile(&self) -> Option<Box<dyn OsProfile>> {
         (self.profile)()
     }
 

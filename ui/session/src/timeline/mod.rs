@@ -6,8 +6,11 @@
 //!
 //! A position inside of a hit is a position and an operation of the handlers that run there (`inside`).
 //!
+//! Single states, and runs that stay where they are interrupted, are for debuggers (`debug`).
+//!
 //! Not here: the commands of a shell.
 
+mod debug;
 mod drive;
 mod error;
 mod handler;
@@ -31,6 +34,7 @@ use crate::replies::Reply;
 use crate::session::{SavedSession, Session};
 
 pub use crate::session::{Met, StopPoint};
+pub use debug::{Accept, Ran};
 pub use error::TravelError;
 use inside::Inside;
 pub use inside::Operation;

@@ -122,7 +122,11 @@ impl Timeline {
         }
     }
 
-    fn backwards(&mut self, make: &dyn Fn(Moment) -> Search, from: Moment) -> Result<Found, TravelError> {
+    pub(super) fn backwards(
+        &mut self,
+        make: &dyn Fn(Moment) -> Search,
+        from: Moment,
+    ) -> Result<Found, TravelError> {
         self.backwards_from(make, from, from)
     }
 
@@ -155,7 +159,7 @@ impl Timeline {
         Ok(Found::Nothing)
     }
 
-    fn arrive(&mut self, met: Met) -> Result<Found, TravelError> {
+    pub(super) fn arrive(&mut self, met: Met) -> Result<Found, TravelError> {
         self.go(Goal::Moment(met.at))?;
         Ok(Found::Met(met))
     }
@@ -209,7 +213,7 @@ impl Timeline {
         found
     }
 
-    fn return_to(&mut self, here: &Here) -> Result<(), TravelError> {
+    pub(super) fn return_to(&mut self, here: &Here) -> Result<(), TravelError> {
         match &here.saved {
             Some(rung) => self.climb_to(rung),
             None => self.go(Goal::Moment(here.at)).map(|_| ()),
@@ -219,7 +223,7 @@ impl Timeline {
 
 /// The position from which a search started.
 pub(super) struct Here {
-    at: Moment,
+    pub(super) at: Moment,
     /// None in the middle of a delivery.
     saved: Option<Rung>,
 }
