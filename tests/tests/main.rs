@@ -28,6 +28,7 @@ mod fbt_functions;
 #[path = "displacement/forms.rs"]
 mod forms;
 mod fuzz;
+mod gdb;
 mod guest_d_transparency;
 mod guest_embedded;
 mod guest_fuzz;

@@ -4,6 +4,7 @@ mod diff;
 mod dti;
 mod dump;
 mod fuzz;
+mod gdb;
 mod machine;
 mod output;
 mod probes;
@@ -19,6 +20,7 @@ pub use dti::{
 };
 pub use dump::{DumpArgs, Listed};
 pub use fuzz::FuzzArgs;
+pub use gdb::GdbArgs;
 pub use machine::{MachineArgs, is_recording};
 pub use output::OutputArgs;
 pub use probes::ProbeArgs;
@@ -216,6 +218,10 @@ pub enum Command {
     #[command(after_help = TUI_EXAMPLES)]
     #[command(mut_arg("image", |arg| arg.value_name("IMAGE|FILE.tlr").help(TUI_IMAGE)))]
     Tui(Box<TuiArgs>),
+    /// Debug a run or a recording with gdb, forwards and backwards (docs/gdb.md)
+    #[command(after_help = gdb::EXAMPLES)]
+    #[command(mut_arg("image", |arg| arg.value_name("IMAGE|FILE.tlr").help(TUI_IMAGE)))]
+    Gdb(Box<GdbArgs>),
     /// Replay recordings as tests: each must give its recorded results and meet its assertions
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArgs),

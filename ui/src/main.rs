@@ -94,6 +94,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => cmd::demo::run(args, &mut out, &talk),
         Command::Dtrace(args) => cmd::dtrace::run(&args.arguments, &mut out, &talk),
         Command::Tui(args) => cmd::tui::run(args, &mut out, &talk),
+        Command::Gdb(args) => cmd::gdb::run(args, &mut out, &talk),
         Command::Man(args) => cmd::man::run(args, &mut out),
         Command::Profile(args) => cmd::profile::run(args, &mut out, &talk),
         Command::Trace(args) => cmd::trace::run(args, &mut out, &talk),

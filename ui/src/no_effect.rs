@@ -8,8 +8,8 @@ use trapline_rpn::{Atom, Expr, LinkedProgram, Location, Program};
 use trapline_session::Session;
 
 use crate::cli::{
-    CheckArgs, ConvertArgs, DisArgs, DtiRecordArgs, DtiSource, DumpArgs, Format, GuestArgs, ListArgs,
-    MachineArgs, ProbeArgs, RecordFormat, ReplayArgs, RunArgs, SourceArgs, TuiArgs, is_recording,
+    CheckArgs, ConvertArgs, DisArgs, DtiRecordArgs, DtiSource, DumpArgs, Format, GdbArgs, GuestArgs,
+    ListArgs, MachineArgs, ProbeArgs, RecordFormat, ReplayArgs, RunArgs, SourceArgs, TuiArgs, is_recording,
 };
 use crate::d_text::is_d;
 use crate::failure::Failure;
@@ -272,6 +272,34 @@ pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
         Some(option) => Err(refused(option, "in tui, which prints no records and writes no core files")),
         None => Ok(()),
     }
+}
+
+/// Checks the options of `gdb`.
+///
+/// # Errors
+/// The first option without effect.
+pub fn of_gdb(args: &GdbArgs) -> Result<(), Failure> {
+    let guest = &args.guest;
+    if args.is_recording() {
+        let of_runs = [
+            (args.mem.is_some(), "--mem"),
+            (guest.initrd.is_some(), "--initrd"),
+            (!guest.module.is_empty(), "--module"),
+            (!guest.file.is_empty(), "--file"),
+            (!guest.sym.is_empty(), "--sym"),
+            (guest.fbt.is_some(), "--fbt"),
+            (guest.abi.is_some(), "--abi"),
+            (guest.target.is_some(), "--target"),
+        ];
+        let of_machine = [args.cmdline.given().as_slice(), &args.devices.given()].concat();
+        if let Some(option) = first(&of_machine).or_else(|| first(&of_runs)) {
+            return Err(refused(option, "with a recording, which has its guest and its course"));
+        }
+    } else if !args.image_dir.is_empty() {
+        return Err(refused("--image-dir", "without a recording"));
+    }
+    no_files(guest)?;
+    reads_stdin_once(overwrite::of_guest(guest).chain(args.stdio.then(|| Path::new(STDIN))))
 }
 
 /// Checks the options of `list`.

@@ -90,6 +90,10 @@ fn dependencies_point_one_way() {
                 "trapline-trace",
             ],
         ),
+        (
+            "trapline-gdb",
+            &["trapline-emu", "trapline-os", "trapline-providers", "trapline-rpn", "trapline-session"],
+        ),
         ("trapline-fuzz", &["trapline-emu", "trapline-interposer", "trapline-rpn", "trapline-session"]),
         (
             "trapline-fuzz-targets",

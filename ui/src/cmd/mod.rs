@@ -15,6 +15,7 @@ mod dump_file;
 mod explain;
 mod finding;
 pub mod fuzz;
+pub mod gdb;
 mod info;
 mod insert;
 pub mod list;

@@ -104,7 +104,10 @@ const COMMANDS: [(&str, &str, Act); 18] = [
 const STOP_POINTS: &str = "ADDRESS, to write ADDRESS[:LENGTH], or to access ADDRESS[:LENGTH]";
 
 /// Carries out a line that moves or shows something; returns nothing for lines of scripts.
-fn travel(timeline: &mut Timeline, words: &[&str]) -> Result<Option<Vec<Reply>>, Failure> {
+///
+/// # Errors
+/// The line is wrong, or it leads nowhere.
+pub fn travel(timeline: &mut Timeline, words: &[&str]) -> Result<Option<Vec<Reply>>, Failure> {
     let named = COMMANDS.iter().filter_map(|(name, _, act)| Some((after(name, words)?, act)));
     let done = match named.min_by_key(|(rest, _)| rest.len()) {
         Some((rest, act)) => act(timeline, rest)?,
@@ -118,6 +121,11 @@ fn travel(timeline: &mut Timeline, words: &[&str]) -> Result<Option<Vec<Reply>>,
             None => Ok(None),
         },
     }
+}
+
+/// How all commands are written.
+pub fn all_forms() -> impl Iterator<Item = String> {
+    COMMANDS.iter().map(|(name, rest, _)| format!("{name} {rest}").trim_end().to_owned())
 }
 
 /// The words after those of this command, if the line is this command.

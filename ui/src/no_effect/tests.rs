@@ -210,6 +210,30 @@ check | --require-signed | check --explain a --require-signed a
 check | --width | check --explain a --width 32
 check | --disassemble | check a -f json --disassemble
 check | -E | check a -E -f json
+gdb | --module | gdb a.tlr --module b
+gdb | --initrd | gdb a.tlr --initrd b
+gdb | --file | gdb a.tlr --file b
+gdb | --sym | gdb a.tlr --sym b
+gdb | --fbt | gdb a.tlr --fbt strict
+gdb | --abi | gdb a.tlr --abi cdecl
+gdb | --target | gdb a.tlr --target 5
+gdb | --follow-fork | gdb k --follow-fork
+gdb | --cmdline | gdb a.tlr --cmdline b
+gdb | --append | gdb a.tlr --append b
+gdb | --mem | gdb a.tlr --mem 32M
+gdb | --cpu | gdb a.tlr --cpu ia32
+gdb | --entry | gdb a.tlr --entry 32
+gdb | --platform | gdb a.tlr --platform pc
+gdb | --disk | gdb a.tlr --disk b
+gdb | --virtio-console | gdb a.tlr --virtio-console
+gdb | --virtio-rng | gdb a.tlr --virtio-rng
+gdb | --virtio | gdb a.tlr --virtio pci
+gdb | --fw-cfg | gdb a.tlr --fw-cfg a=b
+gdb | --image-dir | gdb k --image-dir a
+gdb | --listen | gdb k --stdio --listen 5
+gdb | --stdio | -
+gdb | --user | -
+gdb | --history-mem | -
 tui | --module | tui a.tlr --module b
 tui | --initrd | tui a.tlr --initrd b
 tui | --file | tui a.tlr --file b
@@ -483,6 +507,7 @@ fn refusal(line: &str) -> Option<String> {
         }
         Command::List(args) => super::of_list(args, false),
         Command::Tui(args) => super::of_tui(args),
+        Command::Gdb(args) => super::of_gdb(args),
         Command::Dis(args) => super::of_dis(args),
         Command::Check(args) => super::of_check(args),
         Command::Trace(args) => {

@@ -1,0 +1,323 @@
+//! `trapline gdb`, driven by the real gdb: each test is a script that gdb runs in batch mode.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use crate::cli::{binary, finish, patient};
+use trapline_session::{Condition, Ending, GuestBuilder, Limits, PlatformKind};
+use trapline_tests::root;
+
+/// Functions of Python that scripts use.
+const PRELUDE: &str = r#"
+set pagination off
+set remotetimeout 60
+set confirm off
+set width 0
+python
+def quiet(command): return gdb.execute(command, False, True)
+def value(text): return int(gdb.parse_and_eval(text)) & (1 << 64) - 1
+def monitor(command): return quiet('monitor ' + command).strip()
+def registers(names): return [str(gdb.parse_and_eval('$' + name)) for name in names]
+def symbol(): return quiet('info symbol $pc').split()[0]
+def at(position):
+    monitor('at ' + str(position))
+    quiet('maintenance flush register-cache'); quiet('maintenance flush dcache')
+end
+"#;
+
+/// What gdb prints when it runs this script with `trapline gdb ARGS --stdio` at the other end.
+fn gdb(args: &str, script: &str) -> String {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let target = format!("target remote | {} gdb {args} --stdio -q", binary().display());
+    write!(file.as_file(), "{PRELUDE}\n{target}\n{script}\nkill\n").unwrap();
+    let mut command = patient("gdb");
+    command.args(["-nx", "-batch", "-x"]).arg(file.path()).current_dir(root());
+    let ran = finish(command);
+    assert_eq!(ran.code, 0, "{}\n{}", ran.out, ran.err);
+    assert!(!ran.err.contains("Error") && !ran.out.contains("Traceback"), "{}\n{}", ran.out, ran.err);
+    ran.out
+}
+
+/// The text after `name` on its line.
+fn told<'a>(out: &'a str, name: &str) -> &'a str {
+    let line = out.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no line `{name} ..` in:\n{out}"))
+}
+
+/// Steps forward and back `$count` times, and compares the states.
+const THERE_AND_BACK: &str = r#"
+python
+def there_and_back(count, names):
+    seen = []
+    for _ in range(count):
+        seen.append(registers(names))
+        quiet('stepi')
+    different = 0
+    for state in reversed(seen):
+        quiet('reverse-stepi')
+        different += state != registers(names)
+    return different
+end
+"#;
+
+fn embedded(name: &str, names: &str, steps: u32) {
+    let out = gdb(
+        &format!("embedded:{name} --mem 32M"),
+        &format!(
+            r#"{THERE_AND_BACK}
+break *do_fork
+continue
+python
+print('stopped', symbol())
+print('callers', ' '.join(line.split(' in ')[-1].split()[0] for line in quiet('backtrace 3').splitlines()))
+before = monitor('digest')
+print('different', there_and_back({steps}, '{names}'.split()))
+print('same', before == monitor('digest'))
+end
+delete
+watch *(int*)&current_task
+continue
+continue
+python
+after = value('*(int*)&current_task')
+quiet('reverse-continue')
+print('undone', value('*(int*)&current_task') != after)
+print('writer', symbol())
+quiet('stepi')
+print('done', value('*(int*)&current_task') == after)
+end
+delete
+reverse-continue
+python
+print('begin', value('$pc') == 0x10000c or monitor('info').startswith('at 0 '))
+end
+python
+at(2000000)
+print(monitor('digest'))
+end
+"#
+        ),
+    );
+    assert_eq!(told(&out, "stopped"), "do_fork", "{out}");
+    assert!(told(&out, "callers").starts_with("do_fork do_syscall"), "{out}");
+    let what = ["different", "same", "undone", "done", "begin"].map(|name| told(&out, name));
+    assert_eq!(what, ["0", "True", "True", "True", "True"], "{out}");
+    assert!(out.contains("No more reverse-execution history"), "{out}");
+    assert!(["schedule", "switch_to", "__switch_to"].contains(&told(&out, "writer")), "{out}");
+    let mut plain = GuestBuilder::embedded(name).memory(32 << 20).start().unwrap();
+    assert_eq!(plain.run_until(&Condition::end(), &Limits::insns(2_000_000)), Ending::Limit);
+    assert_eq!(told(&out, "digest"), plain.digest().to_string(), "{out}");
+}
+
+#[test]
+fn gdb_goes_a_thousand_steps_there_and_back_on_x86_64() {
+    embedded("x86_64", "pc sp rbp rax rbx rcx rdx rsi rdi r8 r12 eflags cr2 cr3", 1_000);
+}
+
+#[test]
+fn gdb_goes_there_and_back_on_ia32() {
+    embedded("ia32", "pc sp ebp eax ebx ecx edx esi edi eflags cr2 cr3", 100);
+}
+
+#[test]
+fn gdb_debugs_one_program_of_the_embedded_guest() {
+    let out = gdb(
+        "embedded:ia32 --mem 32M --user appln",
+        r#"
+python
+print('cpl', value('$cs') & 3)
+print('file', gdb.current_progspace().filename)
+first = registers(['pc', 'sp', 'eax'])
+for _ in range(3000):
+    quiet('stepi')
+    assert value('$cs') & 3 == 3
+for _ in range(100):
+    quiet('reverse-stepi')
+    assert value('$cs') & 3 == 3
+quiet('reverse-continue')
+print('again', first == registers(['pc', 'sp', 'eax']))
+end
+continue
+python print('end', monitor('info').replace('\n', ' | '))
+"#,
+    );
+    assert_eq!(told(&out, "cpl"), "3", "{out}");
+    assert_eq!(told(&out, "again"), "True", "{out}");
+}
+
+#[test]
+fn gdb_stops_at_probes_both_ways_and_writes_only_to_a_live_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("r.tlr");
+    let mut record = patient(binary());
+    record.args(["record", "embedded:ia32", "-q", "--limit-insns", "3M", "-o"]).arg(&file);
+    assert_eq!(finish(record).code, 124);
+    let script = r#"
+monitor probe fbt::do_fork:entry
+continue
+python print('first', symbol(), monitor('info').split()[1])
+continue
+reverse-continue
+python print('second', symbol(), monitor('info').split()[1])
+"#;
+    let live =
+        gdb("embedded:ia32", &format!("{script}\nset var $eax = 7\npython print('eax', value('$eax'))"));
+    let recorded = gdb(&file.display().to_string(), script);
+    for out in [&live, &recorded] {
+        assert!(told(out, "first").starts_with("do_fork "), "{out}");
+        assert_eq!(told(out, "first"), told(out, "second"), "{out}");
+    }
+    assert_eq!(told(&live, "first"), told(&recorded, "first"));
+    assert_eq!(told(&live, "eax"), "7");
+    let refused = gdb(
+        &file.display().to_string(),
+        "python\ntry: quiet('set var $eax = 7')\nexcept gdb.error as error: print('refused', error)\nend",
+    );
+    assert!(told(&refused, "refused").contains("a recording cannot be changed"), "{refused}");
+}
+
+#[test]
+fn gdb_sees_physical_memory_tasks_and_the_system_registers() {
+    let out = gdb(
+        "embedded:x86_64 --mem 32M",
+        r#"
+break *do_fork
+continue
+python
+at_pc = quiet('x/4xb do_fork').split(':')[1].split()
+quiet('maintenance packet Qqemu.PhyMemMode:1'); quiet('maintenance flush dcache')
+print('same', at_pc == quiet('x/4xb (char*)do_fork - 0xffffffff80000000').split(':')[1].split())
+quiet('maintenance packet Qqemu.PhyMemMode:0'); quiet('maintenance flush dcache')
+print('threads', quiet('info threads').count('Thread'))
+print('running', [line for line in quiet('info threads').splitlines() if line.startswith('*')][0])
+print('system', hex(value('$cr0')), hex(value('$efer')))
+end
+"#,
+    );
+    assert_eq!(told(&out, "same"), "True", "{out}");
+    assert!(told(&out, "running").contains("appln, running"), "{out}");
+    assert_eq!(told(&out, "system"), "0x80010011 0xd01", "{out}");
+}
+
+#[test]
+fn a_port_serves_one_debugger_after_the_other() {
+    use std::io::{BufRead, BufReader, Read};
+    let mut server = Command::new(binary());
+    server.args(["gdb", "embedded:ia32", "--listen", "127.0.0.1:0"]);
+    let mut server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address =
+        line.trim().strip_prefix("gdb -ex 'target remote ").unwrap().trim_end_matches('\'').to_owned();
+    let gdb = |more: &[&str]| {
+        let mut command = patient("gdb");
+        command.args(["-nx", "-batch", "-ex", &format!("target remote {address}")]);
+        for text in more {
+            command.args(["-ex", text]);
+        }
+        finish(command).out
+    };
+    let first = gdb(&["break *do_fork", "continue", "detach"]);
+    assert!(first.contains("Breakpoint 1"), "{first}");
+    // While one is served, another one is turned away.
+    let held = std::net::TcpStream::connect(&address).unwrap();
+    let turned_away = std::net::TcpStream::connect(&address).unwrap().read(&mut [0]);
+    assert!(matches!(turned_away, Ok(0) | Err(_)));
+    drop(held);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let second = gdb(&["x/i $pc", "kill"]);
+    assert!(second.contains("<do_fork>"), "{second}");
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    let mut said = String::new();
+    server.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("a second debugger was turned away") && said.contains("has detached"), "{said}");
+}
+
+#[test]
+fn guest_gnumach_is_debugged_by_gdb() {
+    let out = gdb(
+        ".guests/gnumach --platform minimal --cmdline console=com0",
+        &format!(
+            r#"{THERE_AND_BACK}
+break *vm_page_bootstrap
+continue
+python
+print('stopped', symbol(), hex(value('$pc')))
+print('different', there_and_back(20, 'pc sp ebp eax eflags'.split()))
+here = monitor('info').split()[1]
+print('digest', here, monitor('digest').split()[1])
+end
+"#
+        ),
+    );
+    assert!(told(&out, "stopped").starts_with("vm_page_bootstrap"), "{out}");
+    assert_eq!(told(&out, "different"), "0", "{out}");
+    let (at, digest) = told(&out, "digest").split_once(' ').unwrap();
+    let guest = GuestBuilder::image(&root().join(".guests/gnumach").display().to_string());
+    let guest = guest.platform(PlatformKind::Minimal).memory(256 << 20).cmdline("console=com0");
+    let mut plain = guest.start().unwrap();
+    assert_eq!(plain.run_until(&Condition::end(), &Limits::insns(at.parse().unwrap())), Ending::Limit);
+    assert_eq!(digest, plain.digest().to_string());
+}
+
+/// Debian's cloud kernel: the kernel's own function, and then a process of it.
+#[test]
+fn guest_linux_is_debugged_by_gdb() {
+    let linux = ".guests/linux-cloud-amd64 --initrd .guests/initramfs-amd64.cpio.gz";
+    let out = gdb(
+        linux,
+        &format!(
+            r#"{THERE_AND_BACK}
+break *kernel_init
+continue
+python
+print('stopped', symbol())
+print('callers', quiet('backtrace 2').count('#'))
+print('different', there_and_back(20, 'pc sp rbp rax eflags'.split()))
+print('threads', quiet('info threads').count('Thread'))
+end
+delete
+watch *(unsigned long*)&jiffies_64
+continue
+python
+after = value('*(unsigned long*)&jiffies_64')
+quiet('reverse-continue')
+print('before', after - value('*(unsigned long*)&jiffies_64'), symbol())
+here = monitor('info').split()[1]
+print('digest', here, monitor('digest').split()[1])
+end
+"#
+        ),
+    );
+    assert!(told(&out, "stopped").starts_with("kernel_init"), "{out}");
+    assert_eq!(told(&out, "different"), "0", "{out}");
+    assert!(told(&out, "threads").parse::<u32>().unwrap() >= 2, "{out}");
+    assert!(told(&out, "before").starts_with("1 "), "{out}");
+    let (at, digest) = told(&out, "digest").split_once(' ').unwrap();
+    let path = |name: &str| root().join(".guests").join(name);
+    let guest = GuestBuilder::image(&path("linux-cloud-amd64").display().to_string());
+    let mut plain = guest.initrd(path("initramfs-amd64.cpio.gz")).start().unwrap();
+    assert_eq!(plain.run_until(&Condition::end(), &Limits::insns(at.parse().unwrap())), Ending::Limit);
+    assert_eq!(digest, plain.digest().to_string());
+}
+
+#[test]
+fn guest_linux_shows_one_process_to_gdb() {
+    let out = gdb(
+        ".guests/linux-cloud-amd64 --initrd .guests/initramfs-amd64.cpio.gz --user /bin/busybox",
+        r#"
+python
+print('file', gdb.current_progspace().filename)
+print('entry', value('$pc') == int(quiet('info files').split('Entry point: ')[1].split()[0], 16))
+first = registers(['pc', 'sp', 'rax'])
+for _ in range(300):
+    quiet('stepi')
+    assert value('$cs') & 3 == 3
+quiet('reverse-continue')
+print('again', first == registers(['pc', 'sp', 'rax']))
+end
+"#,
+    );
+    assert!(told(&out, "file").contains("busybox"), "{out}");
+    assert_eq!((told(&out, "entry"), told(&out, "again")), ("True", "True"), "{out}");
+}

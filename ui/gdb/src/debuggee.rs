@@ -1,0 +1,389 @@
+//! The run that is debugged: its timeline, its stop points, and the commands of `monitor`.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use trapline_emu::load::Width;
+use trapline_os::Module;
+use trapline_providers::TargetProcess;
+use trapline_rpn::Reg;
+use trapline_session::{
+    Command, Difference, Position, Reply, Session, StopPoint, Timeline, TravelError, Word,
+};
+
+use crate::files::{self, Files};
+use crate::registers::{Known, Registers};
+use crate::stops::{Breakpoint, Resume, Stop};
+use crate::threads::{self, Thread};
+use crate::user::{NoProcess, User};
+
+/// Bytes of the console that `monitor console` shows, unless it says how many.
+const CONSOLE: usize = 2048;
+
+/// What a command of `monitor` says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Its lines.
+    pub lines: Vec<String>,
+}
+
+/// The commands of `monitor` that are not this crate's own.
+pub trait Commands {
+    /// Carries out a line: a command that moves or shows something, or an action of scripts.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    fn carry_out(&mut self, timeline: &mut Timeline, line: &str) -> Result<Said, String>;
+
+    /// The same run from its beginning, with these probes; and the names of the programs.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    fn with_probes(&mut self, clauses: &[String]) -> Result<(Timeline, Vec<String>), String>;
+
+    /// The command that inserts a probe here.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    fn probe(&mut self, clause: &str) -> Result<Command, String>;
+
+    /// One line for each command.
+    fn help(&self) -> Vec<String>;
+}
+
+/// The run that is debugged.
+pub struct Debuggee {
+    pub(crate) timeline: Timeline,
+    commands: Box<dyn Commands>,
+    cancel: Arc<AtomicBool>,
+    recorded: bool,
+    /// Whether the run was changed since its beginning.
+    changed: bool,
+    pub(crate) registers: Registers,
+    pub(crate) user: Option<User>,
+    pub(crate) files: Files,
+    pub(crate) breakpoints: Vec<Breakpoint>,
+    /// The clauses of the probes, and the names of their programs.
+    probes: Vec<(String, String)>,
+    /// Whether addresses are physical.
+    pub(crate) physical: bool,
+    /// What gdb has asked for last.
+    pub(crate) resume: Option<(Resume, Option<NonZeroUsize>)>,
+    /// The stop that follows the news of modules.
+    pub(crate) pending: Option<Stop>,
+    /// The modules that gdb has been told.
+    pub(crate) modules: Vec<Module>,
+    /// What is to be shown in gdb before the next stop.
+    pub(crate) news: Vec<String>,
+    /// Why the last packet was refused, where an error's number does not say it.
+    pub(crate) refusal: Option<String>,
+}
+
+impl Debuggee {
+    /// A run at the beginning of its timeline, or where a process first runs in user mode. `cancel` interrupts the timeline;
+    /// a `recorded` run is not changed.
+    ///
+    /// # Errors
+    /// The process does not run.
+    pub fn new(
+        timeline: Timeline,
+        commands: Box<dyn Commands>,
+        user: Option<&TargetProcess>,
+        cancel: Arc<AtomicBool>,
+        recorded: bool,
+    ) -> Result<Self, NoProcess> {
+        let mut timeline = timeline.cancelled_by(Arc::clone(&cancel));
+        let user = user.map(|who| User::find(&mut timeline, who)).transpose()?;
+        let wide = match &user {
+            // The program may be of 32 bits.
+            Some(_) => timeline.session().core().env().code64(),
+            None => timeline.session().target().image().plan().width == Width::Bits64,
+        };
+        let linux = user.is_some() && timeline.session().target().image().plan().linux.is_some();
+        Ok(Self {
+            registers: Registers::new(wide, linux),
+            timeline,
+            commands,
+            cancel,
+            recorded,
+            changed: false,
+            user,
+            files: Files::default(),
+            breakpoints: Vec::new(),
+            probes: Vec::new(),
+            physical: false,
+            resume: None,
+            pending: None,
+            modules: Vec::new(),
+            news: Vec::new(),
+            refusal: None,
+        })
+    }
+
+    /// The timeline.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// The flag that interrupts it.
+    pub fn cancel(&self) -> &Arc<AtomicBool> {
+        &self.cancel
+    }
+
+    /// A debugger has come: it knows of no breakpoints and modules.
+    pub(crate) fn welcome(&mut self) {
+        self.breakpoints.clear();
+        self.has_new_modules();
+        self.news.clear();
+        (self.resume, self.pending, self.physical) = (None, None, false);
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        self.timeline.session()
+    }
+
+    /// The stop points: those of breakpoints, then those of probes.
+    pub(crate) fn points(&self) -> Vec<StopPoint> {
+        let own = self.breakpoints.iter().map(Breakpoint::point);
+        let hits = self.probes.iter().filter_map(|(_, name)| self.timeline.hits_of(Some(name)).ok());
+        own.chain(hits).collect()
+    }
+
+    /// The name of the program of a probe, by the number of its stop point.
+    pub(crate) fn probe_of(&self, point: usize) -> Option<&str> {
+        self.probes.get(point.checked_sub(self.breakpoints.len())?).map(|(_, name)| name.as_str())
+    }
+
+    /// The watchpoints.
+    pub(crate) fn watchpoints(&self) -> Vec<Breakpoint> {
+        self.breakpoints.iter().copied().filter(|breakpoint| !breakpoint.executes()).collect()
+    }
+
+    /// The stop points of these watchpoints.
+    pub(crate) fn points_of(watches: &[Breakpoint]) -> Vec<StopPoint> {
+        watches.iter().map(Breakpoint::point).collect()
+    }
+
+    /// The threads, the running one first.
+    pub(crate) fn threads(&self) -> Vec<Thread> {
+        threads::all(self.session(), self.user.as_ref())
+    }
+
+    /// The registers of a thread; none if there is no such thread.
+    pub(crate) fn registers_of(&self, tid: NonZeroUsize) -> Option<Vec<Option<u8>>> {
+        let session = self.session();
+        if tid == threads::running(session) {
+            return Some(self.registers.of(session.core()));
+        }
+        let thread = self.threads().into_iter().find(|thread| thread.tid == tid)?;
+        let profile = session.profile()?;
+        let known = match &self.user {
+            // What a thread had in user mode is not known.
+            Some(_) => Known::default(),
+            None => threads::known(profile.as_ref(), session, thread.task),
+        };
+        Some(self.registers.known(&known))
+    }
+
+    /// Writes registers of the running thread.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    pub(crate) fn write_registers(&mut self, tid: NonZeroUsize, wanted: &[Option<u8>]) -> Result<(), String> {
+        if tid != threads::running(self.session()) {
+            return Err("only the registers of the running task can be written".to_owned());
+        }
+        let now = self.registers.of(self.session().core());
+        let changes = self.registers.changes(&now, wanted).map_err(|error| error.to_string())?;
+        let put = |(register, value): (Reg, u64)| Difference::Word {
+            what: Word::Register { user: false, register },
+            value,
+        };
+        self.put(changes.into_iter().map(put).collect())
+    }
+
+    /// Writes memory.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    pub(crate) fn write_memory(&mut self, address: u64, bytes: &[u8]) -> Result<(), String> {
+        if self.physical {
+            return Err("physical memory can only be read; `Qqemu.PhyMemMode:0` leaves this mode".to_owned());
+        }
+        self.put(vec![Difference::Memory { address, bytes: bytes.to_vec() }])
+    }
+
+    fn put(&mut self, values: Vec<Difference>) -> Result<(), String> {
+        if self.recorded {
+            return Err(
+                "a recording cannot be changed; debug the image itself to write to the guest".to_owned()
+            );
+        }
+        if values.is_empty() {
+            return Ok(());
+        }
+        let applied = self.timeline.apply(Command::Put { values }).map_err(|error| error.to_string())?;
+        self.changed = true;
+        if applied.cut {
+            self.news.push("what came later in this run is gone: from here on it is another one".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Reads memory up to the first byte that is not there.
+    pub(crate) fn read_memory(&self, address: u64, bytes: &mut [u8]) -> usize {
+        if self.physical {
+            let ram = self.session().core().ram();
+            let left =
+                usize::try_from(ram.size().saturating_sub(address)).unwrap_or(usize::MAX).min(bytes.len());
+            let Some(part) = bytes.get_mut(..left) else { return 0 };
+            return if !part.is_empty() && ram.read(address, part) { left } else { 0 };
+        }
+        self.timeline.peek(address, bytes)
+    }
+
+    /// Whether the kernel's modules are others than those that gdb was told, which it is then told.
+    pub(crate) fn has_new_modules(&mut self) -> bool {
+        if self.user.is_some() {
+            return false;
+        }
+        let now = files::kernel_modules(self.session());
+        let new = now != self.modules;
+        self.modules = now;
+        new
+    }
+
+    /// Carries out a line of `monitor`.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    pub(crate) fn monitor(&mut self, line: &str) -> Result<Said, String> {
+        let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+        let rest = rest.trim();
+        match (word, rest) {
+            ("" | "help", _) => Ok(Said { lines: self.help() }),
+            ("info", "") => Ok(Said { lines: self.info() }),
+            ("at", position) => self.at(position),
+            ("probe", clause) if !clause.is_empty() => self.add_probe(clause),
+            ("probe", _) => {
+                Err("probe: give a clause, such as `monitor probe fbt::do_fork:entry`".to_owned())
+            }
+            ("noprobe", "") => self.without_probes(),
+            ("console", _) => self.console(rest),
+            ("digest", "") => Ok(Said { lines: vec![format!("digest {}", self.session().digest())] }),
+            _ => {
+                let before = self.timeline.inputs_at();
+                let said = self.commands.carry_out(&mut self.timeline, line);
+                self.changed |= self.timeline.inputs_at() != before;
+                self.cancel.store(false, Ordering::SeqCst);
+                said
+            }
+        }
+    }
+
+    fn help(&self) -> Vec<String> {
+        let mut lines = [
+            "at POSITION            go to a position: an instruction count, hit:N, end, end-N",
+            "probe CLAUSE           stop at the hits of a probe, in the past too, as `catch` does",
+            "noprobe                remove these probes",
+            "info                   the position, the history, and the probes",
+            "console [BYTES]        the last output of the guest",
+            "digest                 the digest of the machine's state",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        lines.extend(self.commands.help());
+        lines.push(
+            "After a command that moves, `maintenance flush register-cache` shows the new state in gdb."
+                .to_owned(),
+        );
+        lines
+    }
+
+    fn info(&self) -> Vec<String> {
+        let mut lines = self.timeline.place().lines();
+        lines.extend(self.timeline.history_reply().lines());
+        if let Some(user) = &self.user {
+            lines.push(format!("process {}, in user mode only", user.tgid()));
+        }
+        lines.extend(self.probes.iter().map(|(_, name)| format!("stops at hits of {name}")));
+        lines
+    }
+
+    fn at(&mut self, position: &str) -> Result<Said, String> {
+        let position: Position =
+            position.parse().map_err(|error: trapline_session::PositionError| error.to_string())?;
+        self.timeline.goto(position).map_err(|error| error.to_string())?;
+        Ok(Said { lines: self.timeline.place().lines() })
+    }
+
+    fn console(&self, rest: &str) -> Result<Said, String> {
+        let most = match rest {
+            "" => CONSOLE,
+            text => trapline_session::numbers::within(text, 1, 1 << 20).map_err(|error| error.to_string())?
+                as usize,
+        };
+        let console = self.session().console();
+        let last = console.get(console.len().saturating_sub(most)..).unwrap_or_default();
+        let text = String::from_utf8_lossy(last);
+        Ok(Said { lines: text.lines().map(|line| line.trim_end_matches('\r').to_owned()).collect() })
+    }
+
+    /// Adds a probe. Of a run that was not changed, its past has it too.
+    fn add_probe(&mut self, clause: &str) -> Result<Said, String> {
+        if self.changed {
+            let command = self.commands.probe(clause)?;
+            self.timeline.apply(command).map_err(|error| error.to_string())?;
+            let name = last_program(&mut self.timeline).unwrap_or_else(|| clause.to_owned());
+            let line = format!(
+                "stops at hits of {name} from here on: the run was changed, so its past has no new probes"
+            );
+            self.probes.push((clause.to_owned(), name));
+            return Ok(Said { lines: vec![line] });
+        }
+        let mut clauses: Vec<String> = self.probes.iter().map(|(clause, _)| clause.clone()).collect();
+        clauses.push(clause.to_owned());
+        self.set_probes(clauses)?;
+        let name = self.probes.last().map(|(_, name)| name.as_str()).unwrap_or_default();
+        Ok(Said { lines: vec![format!("stops at hits of {name}")] })
+    }
+
+    fn without_probes(&mut self) -> Result<Said, String> {
+        let lines = vec!["no probes any more".to_owned()];
+        if self.changed {
+            self.probes.clear();
+            return Ok(Said { lines });
+        }
+        self.set_probes(Vec::new())?;
+        Ok(Said { lines })
+    }
+
+    /// Makes the same run with these probes, and goes to the same state.
+    fn set_probes(&mut self, clauses: Vec<String>) -> Result<(), String> {
+        let here = self.session().moment();
+        let (timeline, names) = self.commands.with_probes(&clauses)?;
+        let mut other = timeline.cancelled_by(Arc::clone(&self.cancel));
+        let gone = |other: &mut Timeline| -> Result<(), TravelError> {
+            other.goto(Position::At { icount: here.icount, ordinal: 0 })?;
+            while other.session().moment() < here && other.session().icount() == here.icount {
+                other.next_state()?;
+            }
+            Ok(())
+        };
+        let went = gone(&mut other).map_err(|error| error.to_string());
+        self.cancel.store(false, Ordering::SeqCst);
+        went?;
+        self.timeline = other;
+        self.probes = clauses.into_iter().zip(names).collect();
+        Ok(())
+    }
+}
+
+/// The name of the program that was inserted last.
+fn last_program(timeline: &mut Timeline) -> Option<String> {
+    match timeline.apply(Command::Query).ok()?.reply {
+        Reply::Query { programs, .. } => programs.last().map(|program| program.name.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,31 @@
+//! The server that gdb connects to with `target remote`: a run that gdb moves forwards and backwards.
+//!
+//! The protocol's packets are those of the crate gdbstub; this crate has the guest behind them, and what gdbstub does not
+//! have. A packet comes from `wire`, where each is checked, to `serve`, which answers a few itself and passes the others to
+//! gdbstub, and from there to `target`, which implements gdbstub's traits for a [`Debuggee`].
+//!
+//! The modules, each of which may use those before it: `wire` (the frames of packets), `registers` (one table: the target
+//! description and the values), `elf` (symbols as a file), `user` (one process), `threads` (tasks), `files` (what gdb reads of
+//! the guest), `stops` (breakpoints and stops), `debuggee` (the run and its commands), `resume` (how it goes on), `target`, `serve`.
+//!
+//! Stop points are the timeline's: the guest sees none of them, and a run that was debugged ends as one that was not.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod debuggee;
+mod elf;
+mod files;
+mod registers;
+mod resume;
+mod serve;
+mod stops;
+mod target;
+mod threads;
+mod user;
+mod wire;
+
+pub use debuggee::{Commands, Debuggee, Said};
+pub use serve::{Gone, serve};
+pub use user::NoProcess;
+pub use wire::{Framer, Input, framed};

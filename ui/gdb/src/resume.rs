@@ -1,0 +1,247 @@
+//! How the run goes on: to the next stop, by a step, and back.
+//!
+//! Of one process, only states in which it runs in user mode are shown: a step over a system call ends behind it, and a run
+//! that is interrupted in the kernel goes back to where the process was last.
+
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use trapline_emu::Core;
+use trapline_session::{Accept, Arrival, Ending, Found, Position, Ran, StopPoint, Timeline, TravelError};
+
+use crate::debuggee::Debuggee;
+use crate::stops::{Breakpoint, Resume, Stop};
+use crate::threads;
+
+impl Debuggee {
+    /// Goes on as gdb has asked.
+    pub(crate) fn go_on(&mut self) -> Stop {
+        let Some((resume, tid)) = self.resume.take() else { return Stop::Trap };
+        if let Some(stop) = self.pending.take() {
+            return stop;
+        }
+        let gone = match resume {
+            Resume::Continue => self.forwards(),
+            Resume::ReverseContinue => self.backwards(),
+            Resume::ReverseStep => self.step_back(),
+            Resume::Step => self.step_of(tid),
+            Resume::Range(low, high) => self.step_while(low, high),
+        };
+        let stop = match gone {
+            Ok(stop) => stop,
+            Err(TravelError::Interrupted) => Stop::Interrupted,
+            Err(error) => {
+                self.news.push(format!("the run cannot go on: {error}"));
+                Stop::Trap
+            }
+        };
+        self.cancel().store(false, Ordering::SeqCst);
+        stop
+    }
+
+    fn accept(&self) -> Option<Accept> {
+        self.user.as_ref().map(|user| user.accept())
+    }
+
+    /// The stop points, and of a process the place where it ends.
+    fn all_points(&self) -> Vec<StopPoint> {
+        let mut points = self.points();
+        points.extend(self.user.as_ref().and_then(|user| user.exit()));
+        points
+    }
+
+    fn forwards(&mut self) -> Result<Stop, TravelError> {
+        let (points, accept) = (self.all_points(), self.accept());
+        match self.timeline.run_on(&points, accept.as_ref())? {
+            Ran::Met(met) => self.met(met.point),
+            Ran::End(ending) => self.ended(ending.as_ref()),
+            Ran::Interrupted(at) => {
+                self.cancel().store(false, Ordering::SeqCst);
+                self.timeline.goto(at)?;
+                self.into_process()?;
+                Ok(Stop::Interrupted)
+            }
+        }
+    }
+
+    /// A stop point was met, in the forward direction.
+    fn met(&mut self, point: usize) -> Result<Stop, TravelError> {
+        if self.user.as_ref().is_some_and(|user| user.ends(self.timeline.session())) {
+            let number = self.user.as_ref().map_or(0, |user| user.tgid());
+            self.news.push(format!("process {number} ends here; reverse-continue goes back"));
+            self.into_process()?;
+            return Ok(Stop::End);
+        }
+        Ok(self.stop_at(point))
+    }
+
+    fn stop_at(&mut self, point: usize) -> Stop {
+        match self.breakpoints.get(point).copied() {
+            Some(breakpoint) if breakpoint.executes() => Stop::Breakpoint(breakpoint.kind),
+            Some(breakpoint) => Stop::Watchpoint(breakpoint),
+            None => {
+                let line = self.probe_of(point).map(|name| format!("hit of {name}"));
+                self.news.extend(line);
+                Stop::Trap
+            }
+        }
+    }
+
+    fn ended(&mut self, ending: Option<&Ending>) -> Result<Stop, TravelError> {
+        let icount = self.timeline.session().icount();
+        self.news.push(match ending {
+            Some(ending) => format!("the end of the run: {ending}, after {icount} instructions"),
+            None => format!("the end of the run, after {icount} instructions"),
+        });
+        self.into_process()?;
+        Ok(Stop::End)
+    }
+
+    /// Of a process: goes back to the last state in which it runs in user mode.
+    fn into_process(&mut self) -> Result<(), TravelError> {
+        match &self.user {
+            Some(user) => user.back(&mut self.timeline).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    fn backwards(&mut self) -> Result<Stop, TravelError> {
+        let (points, accept) = (self.points(), self.accept());
+        let found = match points.is_empty() {
+            true => Found::Nothing,
+            false => self.timeline.reverse_on(&points, accept.as_ref())?,
+        };
+        match found {
+            Found::Nothing => self.to_beginning(),
+            Found::Met(met) => {
+                let stop = self.stop_at(met.point);
+                if matches!(stop, Stop::Watchpoint(_)) {
+                    // Backwards, the access is undone.
+                    self.timeline.previous_state()?;
+                    self.into_process()?;
+                }
+                Ok(stop)
+            }
+        }
+    }
+
+    fn to_beginning(&mut self) -> Result<Stop, TravelError> {
+        let first = match &self.user {
+            Some(user) => user.first(),
+            None => self.timeline.history().first,
+        };
+        self.timeline.goto(Position::At { icount: first, ordinal: 0 })?;
+        while self.is_elsewhere() && self.timeline.session().icount() == first {
+            self.timeline.next_state()?;
+        }
+        Ok(Stop::Begin)
+    }
+
+    /// Whether this is no state of the process that is debugged.
+    fn is_elsewhere(&self) -> bool {
+        self.user.as_ref().is_some_and(|user| !user.runs(self.timeline.session().core()))
+    }
+
+    fn step_back(&mut self) -> Result<Stop, TravelError> {
+        let at_first = |user: &crate::user::User| self.timeline.session().icount() <= user.first();
+        if self.user.as_ref().is_some_and(at_first) {
+            return Ok(Stop::Begin);
+        }
+        let (_, ip) = self.here();
+        if !self.timeline.previous_state()? {
+            return Ok(Stop::Begin);
+        }
+        if self.is_elsewhere() {
+            self.into_process()?;
+            // There the instruction was interrupted, or its page was absent: nothing has been undone yet.
+            if self.here().1 == ip {
+                return self.step_back();
+            }
+            return Ok(Stop::Trap);
+        }
+        let watches = self.watchpoints();
+        let met = self.timeline.met_next(&Self::points_of(&watches))?;
+        Ok(met.and_then(|point| watches.get(point)).map_or(Stop::Trap, |watch| Stop::Watchpoint(*watch)))
+    }
+
+    /// A step of the running task, or of another one when it runs again.
+    fn step_of(&mut self, tid: Option<NonZeroUsize>) -> Result<Stop, TravelError> {
+        let other = tid.filter(|tid| *tid != threads::running(self.session()));
+        match other.and_then(|tid| self.where_it_continues(tid)) {
+            Some((point, accept)) => match self.timeline.run_on(&[point], Some(&accept))? {
+                Ran::Met(_) => Ok(Stop::Trap),
+                Ran::End(ending) => self.ended(ending.as_ref()),
+                Ran::Interrupted(at) => {
+                    self.cancel().store(false, Ordering::SeqCst);
+                    self.timeline.goto(at)?;
+                    Ok(Stop::Interrupted)
+                }
+            },
+            None => self.step(),
+        }
+    }
+
+    /// The stop point at which a task that does not run continues.
+    fn where_it_continues(&self, tid: NonZeroUsize) -> Option<(StopPoint, Accept)> {
+        let session = self.session();
+        let task = self.threads().into_iter().find(|thread| thread.tid == tid)?.task;
+        let profile: Rc<dyn trapline_os::OsProfile> = session.profile()?.into();
+        let ip = profile.switched(session.core(), task)?.ip;
+        let accept = move |core: &Core| profile.current_task(core) == task;
+        Some((Timeline::breakpoint(ip), Rc::new(accept)))
+    }
+
+    fn step(&mut self) -> Result<Stop, TravelError> {
+        let watches = self.watchpoints();
+        let met = self.timeline.met_next(&Self::points_of(&watches))?;
+        let watched = met.and_then(|point| watches.get(point)).copied();
+        loop {
+            let (icount, ip) = self.here();
+            if let Arrival::End(ending) = self.timeline.next_state()? {
+                return self.ended(ending.as_ref());
+            }
+            if !self.is_elsewhere() {
+                return Ok(watched.map_or(Stop::Trap, Stop::Watchpoint));
+            }
+            let retired = self.here().0 > icount;
+            let accept = self.accept();
+            let mut points = vec![StopPoint::UserMode];
+            points.extend(self.user.as_ref().and_then(|user| user.exit()));
+            match self.timeline.run_on(&points, accept.as_ref())? {
+                // The instruction was interrupted, or its page was absent: it has not been executed yet.
+                Ran::Met(met) if met.point == 0 && !retired && self.here().1 == ip => {}
+                Ran::Met(met) if met.point == 0 => return Ok(watched.map_or(Stop::Trap, Stop::Watchpoint)),
+                Ran::Met(met) => return self.met(met.point),
+                Ran::End(ending) => return self.ended(ending.as_ref()),
+                Ran::Interrupted(_) => {
+                    self.cancel().store(false, Ordering::SeqCst);
+                    self.into_process()?;
+                    return Ok(Stop::Interrupted);
+                }
+            }
+        }
+    }
+
+    /// The instruction count, and the instruction pointer.
+    fn here(&self) -> (u64, u64) {
+        let session = self.session();
+        (session.icount(), session.core().env().eip())
+    }
+
+    /// Steps while the instruction pointer is in a range, to the next breakpoint.
+    fn step_while(&mut self, low: u64, high: u64) -> Result<Stop, TravelError> {
+        loop {
+            let stop = self.step()?;
+            let ip = self.session().core().env().eip();
+            let linear = self.session().core().linear_ip();
+            let here = |breakpoint: &&Breakpoint| breakpoint.executes() && breakpoint.address == linear;
+            if let Some(breakpoint) = self.breakpoints.iter().find(here) {
+                return Ok(Stop::Breakpoint(breakpoint.kind));
+            }
+            if stop != Stop::Trap || !(low..high).contains(&ip) {
+                return Ok(stop);
+            }
+        }
+    }
+}

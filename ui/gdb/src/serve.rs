@@ -1,0 +1,364 @@
+//! Serves one debugger: takes its packets, answers some, and passes the others to gdbstub.
+//!
+//! Answered here: acknowledgements, memory (gdbstub repeats reads behind the first byte that is absent), qemu's mode for
+//! physical addresses, and whatever gdbstub takes for the end of the connection, which here is an error packet.
+
+use std::convert::Infallible;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use gdbstub::conn::Connection;
+use gdbstub::stub::state_machine::GdbStubStateMachine as Machine;
+use gdbstub::stub::{DisconnectReason, GdbStub};
+
+use crate::debuggee::Debuggee;
+use crate::wire::{Framer, Input, LONGEST, framed, hex};
+
+/// How often the flag that ends the service is checked.
+const LOOK: Duration = Duration::from_millis(50);
+/// Most bytes of memory in an answer, two digits each.
+const MOST_READ: usize = LONGEST / 2 - 16;
+/// The answer to a packet that is wrong: EINVAL.
+const WRONG: &[u8] = b"E16";
+/// The answer when memory is absent: EFAULT.
+const ABSENT: &[u8] = b"E0e";
+
+/// Why a debugger has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gone {
+    /// It has detached.
+    Detached,
+    /// It has killed the guest.
+    Killed,
+    /// The connection has ended.
+    Closed,
+    /// The flag was raised.
+    Ended,
+}
+
+/// What gdbstub writes.
+#[derive(Default)]
+struct Answer(Vec<u8>);
+
+impl Connection for Answer {
+    type Error = Infallible;
+
+    fn write(&mut self, byte: u8) -> Result<(), Infallible> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Infallible> {
+        Ok(())
+    }
+}
+
+type Stub = Machine<'static, Debuggee, Answer>;
+
+/// The flag that interrupts the run, while a connection lasts. What comes later does not interrupt the next one's.
+#[derive(Clone)]
+struct Flag {
+    cancel: Arc<AtomicBool>,
+    lasts: Arc<Mutex<bool>>,
+}
+
+impl Flag {
+    fn raise(&self) {
+        if *self.lasts.lock().unwrap_or_else(PoisonError::into_inner) {
+            self.cancel.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn end(&self) {
+        *self.lasts.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.cancel.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Takes what comes in, in a thread of its own. Ctrl-C raises the flag at once, because the run does not read.
+fn listen(mut from: impl Read + Send + 'static, flag: Flag, told: Sender<Input>) {
+    thread::spawn(move || {
+        let mut framer = Framer::default();
+        let mut bytes = [0; 4096];
+        loop {
+            let count = match from.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => break,
+            };
+            for input in bytes.iter().take(count).filter_map(|byte| framer.take(*byte)) {
+                if input == Input::Interrupt {
+                    flag.raise();
+                }
+                if told.send(input).is_err() {
+                    return;
+                }
+            }
+        }
+        flag.raise();
+        let _ = told.send(Input::Closed);
+    });
+}
+
+/// Serves the debugger at the other end of a connection until it goes, or until the flag is raised.
+pub fn serve(
+    debuggee: &mut Debuggee,
+    from: impl Read + Send + 'static,
+    to: &mut dyn Write,
+    ended: &AtomicBool,
+) -> Gone {
+    let (told, inputs) = mpsc::channel();
+    let flag = Flag { cancel: Arc::clone(debuggee.cancel()), lasts: Arc::new(Mutex::new(true)) };
+    listen(from, flag.clone(), told);
+    debuggee.welcome();
+    let mut server = Server { to, acknowledges: true, last: Vec::new(), stub: None, selected: [None, None] };
+    let gone = server.run(debuggee, &inputs, ended);
+    flag.end();
+    gone
+}
+
+/// The service of one debugger.
+struct Server<'a> {
+    to: &'a mut dyn Write,
+    acknowledges: bool,
+    /// The last answer, to be sent again.
+    last: Vec<u8>,
+    stub: Option<Stub>,
+    /// The last packets that select a thread: for memory and registers, and for going on.
+    selected: [Option<Vec<u8>>; 2],
+}
+
+impl Server<'_> {
+    fn run(&mut self, debuggee: &mut Debuggee, inputs: &Receiver<Input>, ended: &AtomicBool) -> Gone {
+        loop {
+            let input = match inputs.recv_timeout(LOOK) {
+                Ok(input) => input,
+                Err(RecvTimeoutError::Timeout) if ended.load(Ordering::SeqCst) => return Gone::Ended,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return Gone::Closed,
+            };
+            let gone = match input {
+                Input::Packet(body) => {
+                    let acknowledged = if self.acknowledges { self.send(b"+") } else { Ok(()) };
+                    acknowledged.and_then(|()| self.packet(debuggee, &body))
+                }
+                Input::Damaged if self.acknowledges => self.send(b"-").map(|()| None),
+                Input::Nack => {
+                    let last = std::mem::take(&mut self.last);
+                    self.answer(last).map(|()| None)
+                }
+                // It came too late for the run that it was to interrupt.
+                Input::Interrupt => {
+                    debuggee.cancel().store(false, Ordering::SeqCst);
+                    Ok(None)
+                }
+                Input::Closed => return Gone::Closed,
+                Input::Ack | Input::Damaged => Ok(None),
+            };
+            match gone {
+                Ok(None) => {}
+                Ok(Some(gone)) => return gone,
+                Err(_) => return Gone::Closed,
+            }
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.to.write_all(bytes)?;
+        self.to.flush()
+    }
+
+    /// Sends packets, and keeps them.
+    fn answer(&mut self, packets: Vec<u8>) -> io::Result<()> {
+        self.last = packets;
+        self.to.write_all(&self.last)?;
+        self.to.flush()
+    }
+
+    fn packet(&mut self, debuggee: &mut Debuggee, body: &[u8]) -> io::Result<Option<Gone>> {
+        if let Some(answer) = own(debuggee, body) {
+            self.answer(framed(&answer))?;
+            return Ok(None);
+        }
+        match body {
+            b"k" => return Ok(Some(Gone::Killed)),
+            [b'v', b'K', b'i', b'l', b'l', ..] => {
+                self.answer(framed(b"OK"))?;
+                return Ok(Some(Gone::Killed));
+            }
+            b"QStartNoAckMode" => {
+                self.answer(framed(b"OK"))?;
+                self.acknowledges = false;
+                return Ok(None);
+            }
+            // All threads are one processor, which goes back as a whole.
+            b"bs" => {
+                self.pass(debuggee, b"Hc0");
+            }
+            _ => {}
+        }
+        let supported = body.starts_with(b"qSupported").then(|| without_processes(body));
+        let answer = self.pass(debuggee, supported.as_deref().unwrap_or(body));
+        if answer == framed(b"OK") {
+            match body {
+                [b'H', b'g', ..] => self.selected[0] = Some(body.to_vec()),
+                [b'H', b'c', ..] => self.selected[1] = Some(body.to_vec()),
+                _ => {}
+            }
+        }
+        let answer = match debuggee.refusal.take() {
+            Some(sentence) if answer.starts_with(b"$E") => framed(format!("E.{sentence}").as_bytes()),
+            _ => answer,
+        };
+        self.after(debuggee, answer)
+    }
+
+    /// Sends an answer of gdbstub's, and does what it has asked for.
+    fn after(&mut self, debuggee: &mut Debuggee, mut answer: Vec<u8>) -> io::Result<Option<Gone>> {
+        loop {
+            match self.stub.take() {
+                Some(Machine::Running(stub)) => {
+                    let stop = debuggee.go_on();
+                    for line in std::mem::take(&mut debuggee.news) {
+                        answer.extend(framed(format!("O{}", hex(format!("{line}\n").as_bytes())).as_bytes()));
+                    }
+                    let reason = match debuggee.has_new_modules() {
+                        true => {
+                            debuggee.pending = Some(stop);
+                            debuggee.library_news()
+                        }
+                        false => debuggee.reason(stop),
+                    };
+                    match stub.report_stop(debuggee, reason) {
+                        Ok(stub) => self.stub = Some(stub),
+                        Err(_) => answer.extend(framed(b"S05")),
+                    }
+                    answer.extend(self.written());
+                }
+                Some(Machine::Disconnected(stub)) => {
+                    let reason = stub.get_reason();
+                    self.answer(answer)?;
+                    return Ok(Some(match reason {
+                        DisconnectReason::Kill => Gone::Killed,
+                        _ => Gone::Detached,
+                    }));
+                }
+                stub => {
+                    self.stub = stub;
+                    self.answer(answer)?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Passes a packet to gdbstub; its answer.
+    fn pass(&mut self, debuggee: &mut Debuggee, body: &[u8]) -> Vec<u8> {
+        let fresh = self.stub.is_none();
+        let mut stub = match self.stub.take().or_else(|| fresh_stub(debuggee)) {
+            Some(stub) => stub,
+            None => return framed(WRONG),
+        };
+        if fresh {
+            for select in self.selected.clone().into_iter().flatten().filter(|select| select != body) {
+                match fed(stub, debuggee, &select) {
+                    Some(next) => stub = next,
+                    None => return framed(WRONG),
+                }
+            }
+            drain(&mut stub);
+        }
+        self.stub = fed(stub, debuggee, body);
+        match self.stub.is_some() {
+            true => self.written(),
+            // gdbstub is at its end: the next packet gets a new one.
+            false => framed(WRONG),
+        }
+    }
+
+    /// What gdbstub has written.
+    fn written(&mut self) -> Vec<u8> {
+        self.stub.as_mut().map(drain).unwrap_or_default()
+    }
+}
+
+fn drain(stub: &mut Stub) -> Vec<u8> {
+    let answer = match stub {
+        Machine::Idle(stub) => stub.borrow_conn(),
+        Machine::Running(stub) => stub.borrow_conn(),
+        Machine::CtrlCInterrupt(stub) => stub.borrow_conn(),
+        Machine::Disconnected(stub) => stub.borrow_conn(),
+    };
+    std::mem::take(&mut answer.0)
+}
+
+/// A new gdbstub, which does not acknowledge.
+fn fresh_stub(debuggee: &mut Debuggee) -> Option<Stub> {
+    let stub = GdbStub::builder(Answer::default()).packet_buffer_size(LONGEST).build().ok()?;
+    let stub = stub.run_state_machine(debuggee).ok()?;
+    let mut stub = fed(stub, debuggee, b"QStartNoAckMode")?;
+    drain(&mut stub);
+    Some(stub)
+}
+
+/// gdbstub after a packet; `None` if it takes the packet for the end.
+fn fed(stub: Stub, debuggee: &mut Debuggee, body: &[u8]) -> Option<Stub> {
+    framed(body).into_iter().try_fold(stub, |stub, byte| match stub {
+        Machine::Idle(stub) => stub.incoming_data(debuggee, byte).ok(),
+        Machine::Running(stub) => stub.incoming_data(debuggee, byte).ok(),
+        other => Some(other),
+    })
+}
+
+/// What gdb supports, without several processes: their numbers would have to be known in advance.
+fn without_processes(body: &[u8]) -> Vec<u8> {
+    let features = body.strip_prefix(b"qSupported:").unwrap_or_default();
+    let features = features
+        .split(|byte| *byte == b';')
+        .filter(|feature| !feature.is_empty() && *feature != b"multiprocess+");
+    let kept = features.collect::<Vec<&[u8]>>().join(&b';');
+    // gdbstub wants one at least.
+    let kept: &[u8] = if kept.is_empty() { b"swbreak+" } else { &kept };
+    [b"qSupported:".as_slice(), kept].concat()
+}
+
+/// The answer to a packet that gdbstub does not get.
+fn own(debuggee: &mut Debuggee, body: &[u8]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(body).ok()?;
+    Some(match text {
+        "qqemu.Supported" => b"PhyMemMode".to_vec(),
+        "qqemu.PhyMemMode" => vec![b'0' + u8::from(debuggee.physical)],
+        "Qqemu.PhyMemMode:0" | "Qqemu.PhyMemMode:1" => {
+            debuggee.physical = text.ends_with('1');
+            b"OK".to_vec()
+        }
+        "qSymbol::" => b"OK".to_vec(),
+        _ => {
+            return text
+                .strip_prefix('m')
+                .map(|range| memory(debuggee, range).unwrap_or_else(|| WRONG.to_vec()));
+        }
+    })
+}
+
+/// The answer to `m ADDRESS,LENGTH`.
+fn memory(debuggee: &Debuggee, range: &str) -> Option<Vec<u8>> {
+    let (address, length) = range.split_once(',')?;
+    let number = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        digits.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+    };
+    let (address, length) = (number(address)?, number(length)?);
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(MOST_READ)];
+    let read = debuggee.read_memory(address, &mut bytes);
+    if read == 0 && !bytes.is_empty() {
+        return Some(ABSENT.to_vec());
+    }
+    bytes.truncate(read);
+    Some(hex(&bytes).into_bytes())
+}

@@ -1,0 +1,81 @@
+//! What gdb asks for, and why a run stops: breakpoints, ways of going on, stops.
+
+use trapline_emu::{Watch, WatchKind};
+use trapline_session::{StopPoint, Timeline};
+
+/// What a breakpoint of gdb is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `Z0`.
+    Software,
+    /// `Z1`.
+    Hardware,
+    /// `Z2`.
+    Write,
+    /// `Z3`.
+    Read,
+    /// `Z4`.
+    Access,
+}
+
+/// A breakpoint of gdb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Breakpoint {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its address.
+    pub address: u64,
+    /// The bytes that are watched.
+    pub length: u64,
+}
+
+impl Breakpoint {
+    /// Whether it is on the execution of an instruction.
+    pub fn executes(&self) -> bool {
+        matches!(self.kind, Kind::Software | Kind::Hardware)
+    }
+
+    /// The stop point of the timeline.
+    pub fn point(&self) -> StopPoint {
+        let high = self.address.saturating_add(self.length.saturating_sub(1));
+        let watch = |kind| StopPoint::Watch(Watch { kind, low: self.address, high });
+        match self.kind {
+            Kind::Software | Kind::Hardware => Timeline::breakpoint(self.address),
+            Kind::Write => watch(WatchKind::Write),
+            // Reads alone are not told apart here; gdb itself drops a stop of `rwatch` at which the value has changed.
+            Kind::Read | Kind::Access => watch(WatchKind::ReadWrite),
+        }
+    }
+}
+
+/// What gdb asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resume {
+    /// `c`.
+    Continue,
+    /// `s`.
+    Step,
+    /// `r`: steps while the instruction pointer is in this range.
+    Range(u64, u64),
+    /// `bs`.
+    ReverseStep,
+    /// `bc`.
+    ReverseContinue,
+}
+
+/// Why the run has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// A step is done, a probe was hit, or the run cannot go on.
+    Trap,
+    /// The instruction of a breakpoint is about to be executed.
+    Breakpoint(Kind),
+    /// A watched address was accessed.
+    Watchpoint(Breakpoint),
+    /// Ctrl-C.
+    Interrupted,
+    /// The beginning of the history.
+    Begin,
+    /// The end of the run, as far as it is known.
+    End,
+}

@@ -1,0 +1,248 @@
+//! The server survives any bytes: random and changed packets neither end it nor the process, and it answers the packet
+//! after them.
+//!
+//! `TRAPLINE_PACKETS=10000000` sends that many packets.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io::{Cursor, Read};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use trapline_gdb::{Commands, Debuggee, Framer, Gone, Input, Said, framed, serve};
+use trapline_session::{Command, GuestBuilder, Timeline};
+
+/// Packets, unless the variable says otherwise.
+const PACKETS: u64 = 100_000;
+/// Packets of one connection.
+const CONNECTION: u64 = 2_000;
+
+/// `monitor` without further commands.
+struct Bare;
+
+impl Commands for Bare {
+    fn carry_out(&mut self, _: &mut Timeline, line: &str) -> Result<Said, String> {
+        Err(format!("there is no command {line}"))
+    }
+
+    fn with_probes(&mut self, _: &[String]) -> Result<(Timeline, Vec<String>), String> {
+        Err("there are no probes".to_owned())
+    }
+
+    fn probe(&mut self, _: &str) -> Result<Command, String> {
+        Err("there are no probes".to_owned())
+    }
+
+    fn help(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+fn debuggee(recorded: bool) -> Debuggee {
+    let session = GuestBuilder::embedded("ia32").memory(16 << 20).start().unwrap();
+    let timeline = Timeline::new(session, 64 << 20).unwrap();
+    Debuggee::new(timeline, Box::new(Bare), None, Arc::<AtomicBool>::default(), recorded).unwrap()
+}
+
+/// The packets in the answer to these bytes, and why the server has gone.
+fn answers(debuggee: &mut Debuggee, from: impl Read + Send + 'static) -> (Vec<String>, Gone) {
+    let mut out = Vec::new();
+    let gone = serve(debuggee, from, &mut out, &AtomicBool::new(false));
+    let mut framer = Framer::default();
+    let packets = out.iter().filter_map(|byte| framer.take(*byte)).filter_map(|input| match input {
+        Input::Packet(body) => Some(String::from_utf8_lossy(&body).into_owned()),
+        _ => None,
+    });
+    (packets.collect(), gone)
+}
+
+/// Bytes, after which nothing comes.
+struct Silent(Cursor<Vec<u8>>);
+
+impl Read for Silent {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        match self.0.read(to)? {
+            0 => loop {
+                std::thread::park();
+            },
+            count => Ok(count),
+        }
+    }
+}
+
+/// The answers to packets of a debugger that stays until the end.
+fn ask(debuggee: &mut Debuggee, bodies: &[&str]) -> Vec<String> {
+    let bytes = bodies.iter().chain(&["k"]).flat_map(|body| framed(body.as_bytes())).collect();
+    let (answers, gone) = answers(debuggee, Silent(Cursor::new(bytes)));
+    assert_eq!(gone, Gone::Killed);
+    answers
+}
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+}
+
+/// What gdb sends. Packets that let the run go on are rarer.
+const SENT: [&str; 55] = [
+    "qSupported:multiprocess+;swbreak+;hwbreak+;qRelocInsn+;xmlRegisters=i386",
+    "vMustReplyEmpty",
+    "?",
+    "g",
+    "p10",
+    "p3f",
+    "P0=00000000",
+    "P8=0c001000",
+    "m100000,40",
+    "mc0100000,4",
+    "m0,ffffffffffffffff",
+    "mfffffffffffffff0,20",
+    "M9000,4:00000000",
+    "X9000,0:",
+    "X9000,3:ab}\x03",
+    "Hg0",
+    "Hg-1",
+    "Hgp1.1",
+    "Hc0",
+    "Hc-1",
+    "Hc400001",
+    "T1",
+    "T400001",
+    "qC",
+    "qfThreadInfo",
+    "qsThreadInfo",
+    "qThreadExtraInfo,1",
+    "qAttached",
+    "qAttached:1",
+    "qSymbol::",
+    "qTStatus",
+    "qOffsets",
+    "vCont?",
+    "Z0,c0100f91,1",
+    "Z1,c0100f91,1",
+    "Z2,c0104000,4",
+    "Z4,ffffffffffffffff,8",
+    "Z0,c0100f91,1;X1,0",
+    "z0,c0100f91,1",
+    "z2,c0104000,4",
+    "qXfer:features:read:target.xml:0,1000",
+    "qXfer:features:read:target.xml:ffffffffffffffff,ffffffff",
+    "qXfer:exec-file:read::0,100",
+    "qXfer:libraries:read::0,1000",
+    "qXfer:auxv:read::0,100",
+    "vFile:setfs:0",
+    "vFile:open:2f766d6c696e7578,0,0",
+    "vFile:open:2f766d6c696e7578,601,1ff",
+    "vFile:pread:1,1000,0",
+    "vFile:pread:1,ffffffff,ffffffff",
+    "vFile:fstat:1",
+    "vFile:close:1",
+    "vFile:readlink:2f766d6c696e7578",
+    "qRcmd,696e666f",
+    "Qqemu.PhyMemMode:1",
+];
+const RUNS: [&str; 8] =
+    ["s", "bs", "vCont;s:1;c", "vCont;r0,c0200000:1;c", "vCont;s:400001", "vCont;c", "bc", "vCont;c:p1.-1"];
+
+/// A packet, possibly changed; with a right checksum, mostly.
+fn packet(random: &mut Random) -> Vec<u8> {
+    let runs = random.below(1_000) == 0;
+    let all: &[&str] = if runs { &RUNS } else { &SENT };
+    // The last ones run to the ends.
+    let kinds = if runs && random.below(20) != 0 { RUNS.len() - 3 } else { all.len() };
+    let mut body = all[random.below(kinds)].as_bytes().to_vec();
+    if !runs && random.below(3) == 0 {
+        for _ in 0..=random.below(4) {
+            let at = random.below(body.len() + 1);
+            match random.below(5) {
+                0 if at < body.len() => body[at] = random.next() as u8,
+                1 if at < body.len() => drop(body.remove(at)),
+                2 => body.insert(at, b"0123456789abcdef,:;-pmZ$#}"[random.below(26)]),
+                3 => body.truncate(at),
+                _ => body.extend_from_slice(SENT[random.below(SENT.len())].as_bytes()),
+            }
+        }
+    }
+    // Those end the service.
+    let ends = matches!(body.first(), Some(b'k' | b'D')) || body.starts_with(b"vKill");
+    if ends || body.contains(&b'$') || body.contains(&b'#') {
+        body.clear();
+    }
+    match random.below(50) {
+        0 => (0..random.below(40)).map(|_| random.next() as u8).collect(),
+        1 => [b"$".to_vec(), body, b"#00".to_vec()].concat(),
+        2 => b"-".to_vec(),
+        3 => b"\x03".to_vec(),
+        _ => framed(&body),
+    }
+}
+
+#[test]
+fn random_packets_end_nothing() {
+    let wanted = std::env::var("TRAPLINE_PACKETS").ok().and_then(|text| text.parse().ok());
+    let wanted: u64 = wanted.unwrap_or(PACKETS);
+    let mut random = Random(0x7261_6e64_6f6d);
+    let mut debuggees = [debuggee(false), debuggee(true)];
+    for connection in 0..wanted.div_ceil(CONNECTION) {
+        let debuggee = &mut debuggees[(connection % 2) as usize];
+        let mut bytes: Vec<u8> = (0..CONNECTION).flat_map(|_| packet(&mut random)).collect();
+        // What random bytes have begun ends here.
+        bytes.extend(framed(b"vMustReplyEmpty"));
+        bytes.extend(framed(b"Qqemu.PhyMemMode:0"));
+        bytes.extend(framed(b"qqemu.PhyMemMode"));
+        let (answers, gone) = answers(debuggee, Cursor::new(bytes));
+        assert_eq!(gone, Gone::Closed, "connection {connection}");
+        assert_eq!(answers.last().map(String::as_str), Some("0"), "connection {connection}");
+    }
+}
+
+#[test]
+fn what_the_server_cannot_do_is_an_error_with_a_sentence() {
+    let mut live = debuggee(false);
+    assert_eq!(ask(&mut live, &["mffffffff,4"]), ["E0e"]);
+    assert_eq!(ask(&mut live, &["Hg-1", "Hg77", "g"]), ["E16", "OK", "E03"]);
+    assert_eq!(ask(&mut live, &["M9000,2:abcd", "m9000,2"]), ["OK", "abcd"]);
+    // The number of cr0 in the description of 32 bits.
+    let control = ask(&mut live, &["Hg0", "P2b=00000000"]).remove(1);
+    assert!(control.starts_with("E.cr0 cannot be written"), "{control}");
+    let mut recorded = debuggee(true);
+    let refused = ask(&mut recorded, &["Hg0", "M9000,2:abcd", "P0=01000000"]);
+    assert!(
+        refused.iter().skip(1).all(|answer| answer.starts_with("E.a recording cannot be changed")),
+        "{refused:?}"
+    );
+    assert_eq!(ask(&mut recorded, &["vFile:open:2f6574632f706173737764,0,0"]), ["F-1,2"]);
+    assert_eq!(ask(&mut recorded, &["vFile:open:2f766d6c696e7578,1,0"]), ["F-1,1e"]);
+}
+
+#[test]
+fn a_debugger_that_goes_in_the_middle_leaves_the_run_to_the_next_one() {
+    let mut debuggee = debuggee(false);
+    let [stop, digest]: [String; 2] =
+        ask(&mut debuggee, &["vCont;s:1;c", "qRcmd,646967657374"])[..2].to_vec().try_into().unwrap();
+    assert!(stop.starts_with("T05thread:"), "{stop}");
+    // A packet without its end.
+    assert_eq!(answers(&mut debuggee, &b"$Z0,c0100f"[..]), (Vec::new(), Gone::Closed));
+    assert_eq!(ask(&mut debuggee, &["qRcmd,646967657374"])[0], digest);
+    let detached = [framed(b"Z0,c0100f91,1"), framed(b"D")].concat();
+    assert_eq!(
+        answers(&mut debuggee, Cursor::new(detached)),
+        (vec!["OK".to_owned(), "OK".to_owned()], Gone::Detached)
+    );
+    assert_eq!(ask(&mut debuggee, &["qRcmd,646967657374"])[0], digest);
+    assert_eq!(
+        answers(&mut debuggee, Cursor::new(framed(b"vKill;1"))),
+        (vec!["OK".to_owned()], Gone::Killed)
+    );
+}

@@ -1,0 +1,238 @@
+//! `trapline gdb`: a live run or a recording for gdb's `target remote`. The server is the crate `trapline-gdb`; here are its
+//! options, its connections, and the commands of `monitor` that `replay --at` and scripts have too.
+
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use trapline_d::Options;
+use trapline_gdb::{Commands, Debuggee, Gone, NoProcess, Said, serve};
+use trapline_session::{
+    Command, DEFAULT_MEMORY, GuestBuilder, HISTORY_MEM, OwnPrograms, Places, Probing, Recording, Reply,
+    SourceOptions, Timeline, TravelError, io_sentence,
+};
+use trapline_tui::Again;
+
+use super::same_run::SameRun;
+use super::travel;
+use crate::cli::GdbArgs;
+use crate::failure::{Exit, Failure};
+use crate::talk::Talk;
+use crate::{ctrl_c, no_effect, options};
+
+/// What errors call a line of `monitor`.
+const MONITOR: &str = "monitor";
+/// How often signals are checked.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad options and files, an address that cannot be used, or no such process.
+pub fn run(args: &GdbArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    no_effect::of_gdb(args)?;
+    let cancel = Arc::<AtomicBool>::default();
+    if args.stdio {
+        // Ctrl-C in gdb's terminal is for gdb, which ends the run by its own means.
+        let _ = ctrlc::set_handler(|| {});
+        let mut debuggee = debuggee(args, &cancel, talk)?;
+        serve(&mut debuggee, io::stdin(), out, &AtomicBool::new(false));
+        return Ok(Exit::Ok);
+    }
+    let (listener, address) = listener(&args.listen)?;
+    let ended = ctrl_c::listen();
+    raise_with(&ended, &cancel);
+    let mut debuggee = match debuggee(args, &cancel, talk) {
+        Err(_) if ended.load(Ordering::SeqCst) => return Ok(Exit::Interrupted),
+        made => made?,
+    };
+    writeln!(out, "gdb -ex 'target remote {address}'").and_then(|()| out.flush()).map_err(Failure::Output)?;
+    let busy = Arc::<AtomicBool>::default();
+    let came = accept(listener, &busy, *talk);
+    while let Some(stream) = next(&came, &ended) {
+        let gone = one(&mut debuggee, &stream, &ended);
+        let _ = stream.shutdown(Shutdown::Both);
+        busy.store(false, Ordering::SeqCst);
+        match gone {
+            Gone::Killed => return Ok(Exit::Ok),
+            Gone::Ended => break,
+            Gone::Detached => {
+                talk.note("the debugger has detached; the run stays where it is, for the next one")
+            }
+            Gone::Closed => talk.note("the debugger is gone; the run stays where it is, for the next one"),
+        }
+    }
+    Ok(Exit::Interrupted)
+}
+
+/// Serves one connection.
+fn one(debuggee: &mut Debuggee, stream: &TcpStream, ended: &AtomicBool) -> Gone {
+    let _ = stream.set_nodelay(true);
+    match stream.try_clone() {
+        Ok(from) => serve(debuggee, from, &mut &*stream, ended),
+        Err(_) => Gone::Closed,
+    }
+}
+
+/// The port, and its address. A number alone is a port of this machine.
+fn listener(text: &str) -> Result<(TcpListener, String), Failure> {
+    let failed = |why: String| {
+        Failure::Usage(format!("--listen {text}: {why}; give HOST:PORT, such as 127.0.0.1:1234"))
+    };
+    let given = if text.contains(':') { text.to_owned() } else { format!(":{text}") };
+    let given = if given.starts_with(':') { format!("127.0.0.1{given}") } else { given };
+    let addresses = given.to_socket_addrs().map_err(|error| failed(io_sentence(&error)))?;
+    let addresses: Vec<_> = addresses.collect();
+    let listener = TcpListener::bind(addresses.as_slice()).map_err(|error| failed(io_sentence(&error)))?;
+    let address = listener.local_addr().map_err(|error| failed(io_sentence(&error)))?;
+    Ok((listener, address.to_string()))
+}
+
+/// Lets a signal interrupt the run.
+fn raise_with(ended: &Arc<AtomicBool>, cancel: &Arc<AtomicBool>) {
+    let (ended, cancel) = (Arc::clone(ended), Arc::clone(cancel));
+    thread::spawn(move || {
+        while !ended.load(Ordering::SeqCst) {
+            thread::sleep(LOOK);
+        }
+        cancel.store(true, Ordering::SeqCst);
+    });
+}
+
+/// Accepts one connection at a time; others are turned away while it lasts.
+fn accept(listener: TcpListener, busy: &Arc<AtomicBool>, talk: Talk) -> Receiver<TcpStream> {
+    let (told, came) = mpsc::channel();
+    let busy = Arc::clone(busy);
+    thread::spawn(move || {
+        for stream in listener.incoming().filter_map(Result::ok) {
+            if busy.swap(true, Ordering::SeqCst) {
+                talk.note("a second debugger was turned away");
+                let _ = stream.shutdown(Shutdown::Both);
+            } else if told.send(stream).is_err() {
+                return;
+            }
+        }
+    });
+    came
+}
+
+/// The next connection; none if a signal has come.
+fn next(came: &Receiver<TcpStream>, ended: &AtomicBool) -> Option<TcpStream> {
+    loop {
+        match came.recv_timeout(LOOK) {
+            Ok(stream) => return Some(stream),
+            Err(RecvTimeoutError::Timeout) if !ended.load(Ordering::SeqCst) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The run to debug.
+fn debuggee(args: &GdbArgs, cancel: &Arc<AtomicBool>, talk: &Talk) -> Result<Debuggee, Failure> {
+    let memory = args.history_mem.unwrap_or(HISTORY_MEM);
+    let again = match args.is_recording() {
+        true => recorded(args, memory, talk)?,
+        false => live(args, memory, talk)?,
+    };
+    let timeline = again.timeline(&[]).map_err(Failure::Usage)?;
+    let commands = Box::new(Monitor { again, source: SourceOptions::default() });
+    Debuggee::new(timeline, commands, args.user.as_ref(), Arc::clone(cancel), args.is_recording()).map_err(
+        |error| match error {
+            NoProcess::Travel(TravelError::Interrupted) => Failure::Usage("interrupted".to_owned()),
+            NoProcess::Travel(error) => travel::failure(error),
+            error => Failure::Usage(error.to_string()),
+        },
+    )
+}
+
+fn live(args: &GdbArgs, memory: u64, talk: &Talk) -> Result<SameRun, Failure> {
+    let size = args.mem.unwrap_or(DEFAULT_MEMORY);
+    let builder = options::guest(&args.guest, size, &args.cmdline, &args.devices)?;
+    let guest = options::open(&builder, talk)?;
+    Ok(SameRun {
+        guest,
+        probing: Probing::default(),
+        commands: Vec::new(),
+        source: SourceOptions::default(),
+        d_options: Options::default().settings(),
+        memory,
+        recorded: None,
+        recording: None,
+    })
+}
+
+fn recorded(args: &GdbArgs, memory: u64, talk: &Talk) -> Result<SameRun, Failure> {
+    options::check_folders(&args.image_dir)?;
+    let path = Path::new(&args.guest.image);
+    let recording = Recording::read(path)?;
+    let places = Places { folders: args.image_dir.clone(), ..Places::of(path) };
+    let guest = options::open(&GuestBuilder::of_recording(&recording, &places)?, talk)?;
+    let probing = recording.config().probing.clone();
+    Ok(SameRun {
+        guest,
+        probing,
+        commands: Vec::new(),
+        source: SourceOptions::default(),
+        d_options: Options::default().settings(),
+        memory,
+        recorded: Some((Arc::new(recording), OwnPrograms::Stay)),
+        recording: None,
+    })
+}
+
+/// The commands of `monitor`.
+struct Monitor {
+    again: SameRun,
+    source: SourceOptions,
+}
+
+impl Commands for Monitor {
+    fn carry_out(&mut self, timeline: &mut Timeline, line: &str) -> Result<Said, String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let Some(replies) = travel::travel(timeline, &words).map_err(|failure| failure.to_string())? {
+            return Ok(Said { lines: replies.iter().flat_map(Reply::lines).collect() });
+        }
+        let command = Command::parse(MONITOR, 1, line, &self.source).map_err(|error| error.to_string())?;
+        let Some(command) = command else { return Ok(Said::default()) };
+        if command.stops() {
+            return Err("`kill` or `detach` in gdb ends the session".to_owned());
+        }
+        let applied = timeline.apply(command).map_err(|error| error.to_string())?;
+        let mut lines = applied.reply.lines();
+        lines.extend(applied.reply.note().map(str::to_owned));
+        if applied.cut {
+            lines.push("what came later in this run is gone: from here on it is another one".to_owned());
+        }
+        Ok(Said { lines })
+    }
+
+    fn with_probes(&mut self, clauses: &[String]) -> Result<(Timeline, Vec<String>), String> {
+        let commands: Vec<Command> = clauses.iter().map(|text| self.probe(text)).collect::<Result<_, _>>()?;
+        let mut timeline = self.again.timeline(&commands)?;
+        let reply = timeline.apply(Command::Query).map_err(|error| error.to_string())?.reply;
+        let Reply::Query { programs, .. } = reply else { return Ok((timeline, Vec::new())) };
+        let own = programs.len().saturating_sub(commands.len());
+        Ok((timeline, programs.into_iter().skip(own).map(|program| program.name).collect()))
+    }
+
+    fn probe(&mut self, clause: &str) -> Result<Command, String> {
+        let command = self.again.clauses(clause)?;
+        if !self.again.observes(&command) {
+            // What does not fit the guest says why.
+            self.again.timeline(std::slice::from_ref(&command))?;
+            return Err("this probe changes the guest; a probe to stop at only observes".to_owned());
+        }
+        Ok(command)
+    }
+
+    fn help(&self) -> Vec<String> {
+        let mut lines: Vec<String> = travel::all_forms().collect();
+        lines.push("and the actions of scripts: docs/script.md".to_owned());
+        lines
+    }
+}
