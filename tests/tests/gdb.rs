@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::cli::{binary, finish, patient};
 use trapline_session::{Condition, Ending, GuestBuilder, Limits, PlatformKind};
+use trapline_tests::linux::QUICK;
 use trapline_tests::root;
 
 /// Functions of Python that scripts use.
@@ -260,12 +261,16 @@ end
     assert_eq!(digest, plain.digest().to_string());
 }
 
+/// Debian's cloud kernel, as an argument.
+fn linux() -> String {
+    format!(".guests/linux-cloud-amd64 --initrd .guests/initramfs-amd64.cpio.gz --append '{QUICK}'")
+}
+
 /// Debian's cloud kernel: the kernel's own function, and then a process of it.
 #[test]
 fn guest_linux_is_debugged_by_gdb() {
-    let linux = ".guests/linux-cloud-amd64 --initrd .guests/initramfs-amd64.cpio.gz";
     let out = gdb(
-        linux,
+        &linux(),
         &format!(
             r#"{THERE_AND_BACK}
 break *kernel_init
@@ -296,7 +301,7 @@ end
     let (at, digest) = told(&out, "digest").split_once(' ').unwrap();
     let path = |name: &str| root().join(".guests").join(name);
     let guest = GuestBuilder::image(&path("linux-cloud-amd64").display().to_string());
-    let mut plain = guest.initrd(path("initramfs-amd64.cpio.gz")).start().unwrap();
+    let mut plain = guest.initrd(path("initramfs-amd64.cpio.gz")).append(QUICK).start().unwrap();
     assert_eq!(plain.run_until(&Condition::end(), &Limits::insns(at.parse().unwrap())), Ending::Limit);
     assert_eq!(digest, plain.digest().to_string());
 }
@@ -304,7 +309,7 @@ end
 #[test]
 fn guest_linux_shows_one_process_to_gdb() {
     let out = gdb(
-        ".guests/linux-cloud-amd64 --initrd .guests/initramfs-amd64.cpio.gz --user /bin/busybox",
+        &format!("{} --user /bin/busybox", linux()),
         r#"
 python
 print('file', gdb.current_progspace().filename)
