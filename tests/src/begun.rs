@@ -83,7 +83,7 @@ fn make(program: &Path, kernel: &Path, initrd: &Path, options: &[&str], to: &Pat
     Err(format!("{run:?}: {}", String::from_utf8_lossy(&done.stderr)))
 }
 
-/// Removes the oldest snapshots. Whoever has just been given one has the youngest.
+/// Removes the oldest snapshots. A test that has just been given one has the newest.
 fn keep_newest(folder: &Path) {
     let Ok(files) = fs::read_dir(folder) else { return };
     let mut snapshots: Vec<_> = files

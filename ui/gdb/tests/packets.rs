@@ -222,7 +222,7 @@ fn what_the_server_cannot_do_is_an_error_with_a_sentence() {
         refused.iter().skip(1).all(|answer| answer.starts_with("E.a recording cannot be changed")),
         "{refused:?}"
     );
-    assert_eq!(ask(&mut recorded, &["vFile:open:2f6574632f706173737764,0,0"]), ["F-1,2"]);
+    assert_eq!(ask(&mut recorded, &["vFile:open:2f6574632f706173737764,0,0"]), ["F-1,02"]);
     assert_eq!(ask(&mut recorded, &["vFile:open:2f766d6c696e7578,1,0"]), ["F-1,1e"]);
 }
 
