@@ -352,8 +352,7 @@ fn registers_of_the_program_are_those_of_rpn() {
         ("embedded:x86_64", ["rax", "rbx", "rcx", "r11", "r12", "r15", "rbp", "rsp", "rip", "ss"]),
     ] {
         let lines = |args: &[&str]| {
-            let all =
-                [&["run", guest, "-q", "--console", "none", "-f", "json", "-x", "quiet"][..], args].concat();
+            let all = [&["run", guest, "-q", "--console", "none", "-f", "json"][..], args].concat();
             let ran = trapline(&root(), &all);
             assert_eq!(ran.code, 0, "{}", ran.err);
             let of = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
@@ -377,7 +376,7 @@ fn registers_of_the_program_are_those_of_rpn() {
             let parts = line["parts"].as_array()?;
             Some(parts.iter().map(|part| part["text"].as_str().unwrap()).collect::<String>())
         };
-        let d: Vec<String> = lines(&["-n", &program]).iter().filter_map(text).collect();
+        let d: Vec<String> = lines(&["-x", "quiet", "-n", &program]).iter().filter_map(text).collect();
         assert!(d == rpn && d.len() >= 3, "{guest}:\n{d:?}\n{rpn:?}");
         // The common names, and the low half of a register.
         let same = "fbt::do_fork:entry { @[uregs[R_PC] == uregs[sizeof (long) == 8 ? R_RIP : R_EIP], \

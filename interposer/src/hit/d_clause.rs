@@ -9,7 +9,7 @@ use std::sync::Arc;
 use trapline_emu::{Access, Core, PAGE};
 use trapline_rpn::services::d::{Builtin, fault};
 use trapline_rpn::{
-    Argument, Context, Host, LinkedProgram, Outcome, Shape, Termination, Width, by_index, exception,
+    Argument, Context, Host, LinkedProgram, Outcome, Shape, Termination, by_index, exception,
 };
 use trapline_trace::d::{ERROR_PART, ShowSymbols, Snapshot, SymbolForm, Writer};
 
@@ -129,14 +129,13 @@ impl<V: View> World for Guest<'_, V> {
     }
 
     fn pointer_bytes(&self) -> usize {
-        self.probe.handler.limits().width.bytes() as usize
+        if self.core.env().long_mode() { 8 } else { 4 }
     }
 
     fn user_register(&mut self, index: u64) -> Option<Option<u64>> {
-        let width = self.probe.handler.limits().width;
         let row = by_index(u8::try_from(index).ok()?)?;
         let is_word = matches!(row.shape, Shape::Plain | Shape::Low32) && row.push_u;
-        if !is_word || (row.only64 && width == Width::W32) {
+        if !is_word || (row.only64 && !self.core.env().long_mode()) {
             return None;
         }
         let is_known = V::ALTERS || self.core.env().cpl() == 3 || self.core.user_context().is_some();
