@@ -59,7 +59,7 @@ impl Debuggee {
             Ran::Interrupted(at) => {
                 self.cancel().store(false, Ordering::SeqCst);
                 self.timeline.goto(at)?;
-                self.into_process()?;
+                self.go_into_process()?;
                 Ok(Stop::Interrupted)
             }
         }
@@ -70,7 +70,7 @@ impl Debuggee {
         if self.user.as_ref().is_some_and(|user| user.ends(self.timeline.session())) {
             let number = self.user.as_ref().map_or(0, |user| user.tgid());
             self.news.push(format!("process {number} ends here; reverse-continue goes back"));
-            self.into_process()?;
+            self.go_into_process()?;
             return Ok(Stop::End);
         }
         Ok(self.stop_at(point))
@@ -94,12 +94,12 @@ impl Debuggee {
             Some(ending) => format!("the end of the run: {ending}, after {icount} instructions"),
             None => format!("the end of the run, after {icount} instructions"),
         });
-        self.into_process()?;
+        self.go_into_process()?;
         Ok(Stop::End)
     }
 
     /// Of a process: goes back to the last state in which it runs in user mode.
-    fn into_process(&mut self) -> Result<(), TravelError> {
+    fn go_into_process(&mut self) -> Result<(), TravelError> {
         match &self.user {
             Some(user) => user.back(&mut self.timeline).map(|_| ()),
             None => Ok(()),
@@ -113,20 +113,20 @@ impl Debuggee {
             false => self.timeline.reverse_on(&points, accept.as_ref())?,
         };
         match found {
-            Found::Nothing => self.to_beginning(),
+            Found::Nothing => self.go_to_beginning(),
             Found::Met(met) => {
                 let stop = self.stop_at(met.point);
                 if matches!(stop, Stop::Watchpoint(_)) {
                     // Backwards, the access is undone.
                     self.timeline.previous_state()?;
-                    self.into_process()?;
+                    self.go_into_process()?;
                 }
                 Ok(stop)
             }
         }
     }
 
-    fn to_beginning(&mut self) -> Result<Stop, TravelError> {
+    fn go_to_beginning(&mut self) -> Result<Stop, TravelError> {
         let first = match &self.user {
             Some(user) => user.first(),
             None => self.timeline.history().first,
@@ -153,7 +153,7 @@ impl Debuggee {
             return Ok(Stop::Begin);
         }
         if self.is_elsewhere() {
-            self.into_process()?;
+            self.go_into_process()?;
             // There the instruction was interrupted, or its page was absent: nothing has been undone yet.
             if self.here().1 == ip {
                 return self.step_back();
@@ -216,7 +216,7 @@ impl Debuggee {
                 Ran::End(ending) => return self.ended(ending.as_ref()),
                 Ran::Interrupted(_) => {
                     self.cancel().store(false, Ordering::SeqCst);
-                    self.into_process()?;
+                    self.go_into_process()?;
                     return Ok(Stop::Interrupted);
                 }
             }

@@ -120,7 +120,7 @@ impl Timeline {
     /// The run is not the one that was recorded.
     pub fn next_state(&mut self) -> Result<Arrival, TravelError> {
         self.inside = None;
-        self.to_next_state(None)
+        self.reach_next_state(None)
     }
 
     /// Which of these stop points is met on the way to the next state, if any. The timeline stays where it is.
@@ -135,13 +135,13 @@ impl Timeline {
         self.inside = None;
         let mut search = Search::first_after(points.to_vec(), Some(here.at));
         self.session.begin_search(&search);
-        let searched = self.to_next_state(Some(&mut search));
+        let searched = self.reach_next_state(Some(&mut search));
         self.session.end_search(&search);
         self.return_from(&here, searched)?;
         Ok(search.found().map(|met| met.point))
     }
 
-    fn to_next_state(&mut self, mut search: Option<&mut Search>) -> Result<Arrival, TravelError> {
+    fn reach_next_state(&mut self, mut search: Option<&mut Search>) -> Result<Arrival, TravelError> {
         let from = self.session.moment();
         loop {
             let now = self.session.moment();
@@ -177,7 +177,7 @@ impl Timeline {
         }
         loop {
             let at = self.leave();
-            self.to_next_state(None)?;
+            self.reach_next_state(None)?;
             let next = self.session.moment();
             if next >= here || state(next) == state(here) {
                 self.return_to(&at)?;
