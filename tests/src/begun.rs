@@ -37,21 +37,19 @@ fn snapshot(at: &Path, args: &[&str]) -> Result<PathBuf, String> {
     let (Some(kernel), Some(initrd)) = (value("run"), value("--initrd")) else {
         return Err(format!("{args:?} names no kernel or no initramfs"));
     };
-    let (kernel, initrd) = (&kernel, &initrd);
     let options: Vec<&str> =
         args.windows(2).filter(|pair| MACHINE.contains(&pair[0])).flatten().copied().collect();
-    let options = &options[..];
     let folder = root().join("target/begun");
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     fs::create_dir_all(&folder).map_err(failed)?;
-    let name = format!("{:016x}", hash(&program, kernel, initrd, options)?);
+    let name = format!("{:016x}", hash(&program, &kernel, &initrd, &options)?);
     let made = folder.join(&name);
     // One test makes it, others wait.
     let lock = File::create(folder.join(format!("{name}.lock"))).map_err(failed)?;
     lock.lock().map_err(failed)?;
     if !made.exists() {
         let part = folder.join(format!("{name}.part"));
-        make(&program, kernel, initrd, options, &part)?;
+        make(&program, &kernel, &initrd, &options, &part)?;
         fs::rename(&part, &made).map_err(failed)?;
         keep_newest(&folder);
     }
@@ -83,7 +81,7 @@ fn make(program: &Path, kernel: &Path, initrd: &Path, options: &[&str], to: &Pat
     Err(format!("{run:?}: {}", String::from_utf8_lossy(&done.stderr)))
 }
 
-/// Removes the oldest snapshots. A test that has just been given one has the newest.
+/// Removes the oldest snapshots. A run of all tests makes fewer than are kept, so those that it uses stay.
 fn keep_newest(folder: &Path) {
     let Ok(files) = fs::read_dir(folder) else { return };
     let mut snapshots: Vec<_> = files

@@ -104,6 +104,24 @@ impl Linux {
     }
 }
 
+/// Makes an initramfs in `folder`: that of the tracing drivers for a kernel, with this script as `/test`.
+///
+/// # Errors
+/// A file is missing.
+pub fn drivers_image(folder: &Path, flavour: &str, test: &str) -> Result<PathBuf, Box<dyn Error>> {
+    std::fs::write(folder.join("test"), test)?;
+    std::fs::write(folder.join("list"), "file /test test 644\n")?;
+    let mut newc = Command::new(root().join("scripts/guests/newc"));
+    let made = newc.args(["--root", ".", "list", "added.cpio.gz"]).current_dir(folder).output()?;
+    if !made.status.success() {
+        return Err(String::from_utf8_lossy(&made.stderr).into());
+    }
+    let mut image = fetched(&format!("dti-{flavour}.cpio.gz"))?;
+    image.extend(std::fs::read(folder.join("added.cpio.gz"))?);
+    std::fs::write(folder.join("initrd"), image)?;
+    Ok(folder.join("initrd"))
+}
+
 /// The ELF file inside a bzImage: the payload unpacked by `xz` or `lz4` (Documentation/x86/boot.rst, `payload_offset`),
 /// whose last four bytes are the length unpacked.
 ///

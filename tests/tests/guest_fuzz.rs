@@ -5,12 +5,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::cli::trapline;
 use trapline_tests::built::fuzzer;
+use trapline_tests::linux::drivers_image;
 use trapline_tests::root;
 
 /// Messages that the driver refuses.
@@ -31,18 +31,6 @@ fn file(name: &str) -> PathBuf {
     path
 }
 
-/// The initramfs with /test.
-fn initrd(here: &Path, flavour: &str) {
-    std::fs::write(here.join("test"), TEST).unwrap();
-    std::fs::write(here.join("list"), "file /test test 644\n").unwrap();
-    let mut newc = Command::new(root().join("scripts/guests/newc"));
-    newc.args(["--root", ".", "list", "added.cpio.gz"]).current_dir(here);
-    assert!(newc.status().unwrap().success());
-    let mut image = std::fs::read(file(&format!("dti-{flavour}.cpio.gz"))).unwrap();
-    image.extend(std::fs::read(here.join("added.cpio.gz")).unwrap());
-    std::fs::write(here.join("initrd"), image).unwrap();
-}
-
 #[test]
 fn guest_linux_mistake_in_a_modules_parser_is_found_through_the_function() {
     if fuzzer().is_none() {
@@ -52,7 +40,7 @@ fn guest_linux_mistake_in_a_modules_parser_is_found_through_the_function() {
     file(&format!("dti-{flavour}/planted.ko"));
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
-    initrd(here, flavour);
+    drivers_image(here, flavour, TEST).unwrap();
     let kernel = file(&format!("linux-{flavour}"));
     let guest = [kernel.to_str().unwrap(), "--initrd", "initrd", "--limit-insns", "40G"];
     let search = |guest: &[&str], seed: u64, execs: &str| {

@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::cli::{Ran, folder, trapline};
 use sha2::{Digest, Sha256};
-use trapline_tests::linux::QUICK;
+use trapline_tests::linux::{QUICK, drivers_image};
 use trapline_tests::root;
 
 /// What the guest does with the drivers. It prints sizes and digests of what it has read, then crashes.
@@ -40,19 +39,6 @@ fn file(name: &str) -> String {
     path.display().to_string()
 }
 
-/// The initramfs with /test.
-fn initrd(here: &Path, flavour: &str) -> PathBuf {
-    std::fs::write(here.join("test"), TEST).unwrap();
-    std::fs::write(here.join("list"), "file /test test 644\n").unwrap();
-    let mut newc = Command::new(root().join("scripts/guests/newc"));
-    newc.args(["--root", ".", "list", "added.cpio.gz"]).current_dir(here);
-    assert!(newc.status().unwrap().success());
-    let mut image = std::fs::read(file(&format!("dti-{flavour}.cpio.gz"))).unwrap();
-    image.extend(std::fs::read(here.join("added.cpio.gz")).unwrap());
-    std::fs::write(here.join("initrd"), image).unwrap();
-    here.join("initrd")
-}
-
 /// The words behind this one on the console.
 fn words<'c>(console: &'c str, first: &str) -> Vec<Vec<&'c str>> {
     let lines = console.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -66,7 +52,7 @@ fn digest(bytes: &[u8]) -> String {
 fn drivers_trace_and_the_records_survive(flavour: &str) {
     let folder = folder(&[("script", b"on console \"outside: now\" dti level open 5\n")]);
     let here = folder.path();
-    let initrd = initrd(here, flavour);
+    let initrd = drivers_image(here, flavour, TEST).unwrap();
     let run = |args: &[&str]| -> Ran { trapline(here, args) };
     let kernel = file(&format!("linux-{flavour}"));
     let crashed = run(&[
