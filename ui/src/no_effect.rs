@@ -212,6 +212,20 @@ pub fn of_replay(args: &ReplayArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The options that describe a guest, beside its command line and its devices, and whether they are given.
+fn describes_guest(mem: Option<u64>, guest: &GuestArgs) -> [(bool, &'static str); 8] {
+    [
+        (mem.is_some(), "--mem"),
+        (guest.initrd.is_some(), "--initrd"),
+        (!guest.module.is_empty(), "--module"),
+        (!guest.file.is_empty(), "--file"),
+        (!guest.sym.is_empty(), "--sym"),
+        (guest.fbt.is_some(), "--fbt"),
+        (guest.abi.is_some(), "--abi"),
+        (guest.target.is_some(), "--target"),
+    ]
+}
+
 /// Checks the options of `tui`.
 ///
 /// # Errors
@@ -220,22 +234,16 @@ pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
     let (guest, probes) = (&args.guest, &args.probes);
     if args.is_recording() {
         let of_runs = [
-            (args.mem.is_some(), "--mem"),
-            (guest.initrd.is_some(), "--initrd"),
-            (!guest.module.is_empty(), "--module"),
-            (!guest.file.is_empty(), "--file"),
-            (!guest.sym.is_empty(), "--sym"),
-            (guest.fbt.is_some(), "--fbt"),
-            (guest.abi.is_some(), "--abi"),
-            (guest.target.is_some(), "--target"),
             (args.stop_after.is_some(), "--stop-after"),
             (!args.until.is_empty(), "--until"),
             (!args.crash_on.is_empty(), "--crash-on"),
             (args.limit_insns.is_some(), "--limit-insns"),
             (args.recording.record.is_some(), "--record"),
         ];
-        let of_machine = [args.cmdline.given().as_slice(), &args.devices.given()].concat();
-        if let Some(option) = first(&of_machine).or_else(|| first(&of_runs)) {
+        let of_guest =
+            [args.cmdline.given().as_slice(), &args.devices.given(), &describes_guest(args.mem, guest)]
+                .concat();
+        if let Some(option) = first(&of_guest).or_else(|| first(&of_runs)) {
             return Err(refused(option, "with a recording, which has its guest and its course"));
         }
     } else if !args.image_dir.is_empty() {
@@ -281,18 +289,10 @@ pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
 pub fn of_gdb(args: &GdbArgs) -> Result<(), Failure> {
     let guest = &args.guest;
     if args.is_recording() {
-        let of_runs = [
-            (args.mem.is_some(), "--mem"),
-            (guest.initrd.is_some(), "--initrd"),
-            (!guest.module.is_empty(), "--module"),
-            (!guest.file.is_empty(), "--file"),
-            (!guest.sym.is_empty(), "--sym"),
-            (guest.fbt.is_some(), "--fbt"),
-            (guest.abi.is_some(), "--abi"),
-            (guest.target.is_some(), "--target"),
-        ];
-        let of_machine = [args.cmdline.given().as_slice(), &args.devices.given()].concat();
-        if let Some(option) = first(&of_machine).or_else(|| first(&of_runs)) {
+        let of_guest =
+            [args.cmdline.given().as_slice(), &args.devices.given(), &describes_guest(args.mem, guest)]
+                .concat();
+        if let Some(option) = first(&of_guest) {
             return Err(refused(option, "with a recording, which has its guest and its course"));
         }
     } else if !args.image_dir.is_empty() {
