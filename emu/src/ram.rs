@@ -422,6 +422,18 @@ impl Ram {
         }
     }
 
+    /// Writes what the engine reads when it translates: the fetch view of an `armed` page, else the data view. Nothing is
+    /// noted, so the bytes must be put back before anything else reads them.
+    pub(crate) fn write_code(&mut self, paddr: u64, from: &[u8], armed: bool) {
+        let base = if armed { self.shadow.ptr } else { self.data.ptr };
+        if self.in_range(paddr, from.len()) {
+            // SAFETY: in range of either block, which have equal sizes.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from.as_ptr(), base.as_ptr().add(paddr as usize), from.len());
+            }
+        }
+    }
+
     /// Writes slot memory at `offset`.
     pub(crate) fn write_slot(&mut self, offset: usize, from: &[u8]) {
         if offset + from.len() <= (SLOT_PAGES * PAGE) as usize {

@@ -20,6 +20,7 @@ mod pauses;
 mod self_modifying;
 mod snapshots;
 mod soundness;
+mod stand_ins;
 mod strings;
 mod stubs;
 mod undefined;

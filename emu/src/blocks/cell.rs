@@ -20,9 +20,8 @@ pub(crate) enum Lead {
     Cut(Cut, u16),
     /// A repeated string instruction ends the block, at this offset in bytes.
     Repeated(u16),
-    /// An instruction that reads the time stamp counter, and the number of instructions before it; `None` for more than
-    /// one.
-    Clock(Option<u16>),
+    /// An instruction that reads the time stamp counter, and the number of instructions before it.
+    Clock(u16),
 }
 
 /// Why an instruction must not run as part of its block.
@@ -55,7 +54,8 @@ pub(crate) struct BlockCell {
     number: Cell<u16>,
     /// For `REP_HEAD` the repeated instruction; for `SITE` the identifier of the patch that begins the block.
     head: Cell<u32>,
-    /// The trap that ends the block: 0 for unknown, `NO_PATCH` for the guest's own, else the patch identifier + 1.
+    /// The trap that ends the block: 0 for unknown, `NO_PATCH` for the guest's own, `BY_MACHINE` for a stand-in, else the
+    /// patch identifier + 1.
     patch: Cell<u32>,
 }
 
@@ -113,9 +113,6 @@ impl BlockCell {
     const WATCHED: u16 = 2048;
     /// [`Lead::Clock`].
     const CLOCK: u16 = 4096;
-    /// The number of [`Lead::Clock`] for a block that reads the time stamp counter more than once. No block has that
-    /// many instructions.
-    const SEVERAL: u16 = u16::MAX;
     /// Begins at a patch and was translated from the original instruction: an in-line site.
     pub const SITE: u16 = 8192;
     /// Is a patch's jump to itself.
@@ -134,7 +131,6 @@ impl BlockCell {
         | Self::UNSUPPORTED
         | Self::STORE
         | Self::FLAGS_TAIL
-        | Self::CLOCK
         | Self::OVERLAPPED
         | Self::WATCHED
         | Self::BEGINS
@@ -142,6 +138,9 @@ impl BlockCell {
         | Self::JUMP;
     /// Bits that keep a block from running in one go.
     pub const CUT: u16 = Self::CUTS | Self::REP_HEAD | Self::UNSUPPORTED;
+    /// The value of `patch` for an INT3 that stands for an instruction that the machine executes. No identifier is as
+    /// large.
+    pub const BY_MACHINE: u32 = u32::MAX - 1;
     /// The value of `patch` for a trap of the guest's own.
     pub const NO_PATCH: u32 = u32::MAX;
 
@@ -179,7 +178,7 @@ impl BlockCell {
             Self::WATCHED => Lead::Cut(Cut::Watched, number),
             Self::BEGINS => Lead::Cut(Cut::Begins, number),
             Self::REPEATED => Lead::Repeated(number),
-            _ => Lead::Clock((number != Self::SEVERAL).then_some(number)),
+            _ => Lead::Clock(number),
         }
     }
 
@@ -192,7 +191,7 @@ impl BlockCell {
             Lead::Cut(Cut::Watched, before) => (Self::WATCHED, before),
             Lead::Cut(Cut::Begins, before) => (Self::BEGINS, before),
             Lead::Repeated(offset) => (Self::REPEATED, offset),
-            Lead::Clock(before) => (Self::CLOCK, before.unwrap_or(Self::SEVERAL)),
+            Lead::Clock(before) => (Self::CLOCK, before),
         };
         self.flags.set(self.flags.get() & !Self::LEADS | flag);
         self.number.set(number);

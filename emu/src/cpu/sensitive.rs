@@ -51,6 +51,7 @@ impl Cpu {
             M::Rdmsr => self.rdmsr(),
             M::Wrmsr => self.wrmsr(),
             M::Rdpmc => Err(Fault::gp(0)),
+            M::Pause => Ok(Done::Next),
             M::Int1 => Ok(Done::Int1),
             M::Syscall => self.syscall(i),
             M::Sysenter => self.sysenter(i),

@@ -59,6 +59,11 @@ impl Cpu {
         self.drop_blocks_at(SHADOW_BASE + paddr, 1);
     }
 
+    /// Drops the translations that hold the byte at `paddr`, of the fetch view if its page is `armed`.
+    pub(crate) fn drop_code_blocks(&mut self, paddr: u64, armed: bool) {
+        self.drop_blocks_at(if armed { SHADOW_BASE } else { 0 } + paddr, 1);
+    }
+
     /// Drops the translations of one page of slots.
     pub(crate) fn drop_slot_blocks(&mut self, offset: u64) {
         self.drop_blocks_at(SLOT_PADDR + (offset & !(PAGE - 1)), PAGE);

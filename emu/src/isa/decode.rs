@@ -55,6 +55,8 @@ pub(crate) fn kind(i: &Instruction) -> Kind {
         M::Cpuid | M::Hlt | M::Rdmsr | M::Wrmsr | M::Rdpmc => Kind::Sensitive,
         // The engine raises #UD for it.
         M::Int1 => Kind::Sensitive,
+        // The engine keeps the interrupt shadow over it.
+        M::Pause => Kind::Sensitive,
         M::Syscall | M::Sysenter | M::Invlpg | M::Clts | M::Lmsw => Kind::Sensitive,
         // The engine accepts a null selector, and aborts when it then needs a stack from the TSS.
         M::Ltr => Kind::Sensitive,

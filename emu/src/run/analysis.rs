@@ -44,7 +44,7 @@ impl Core {
         let mut uncertain = false;
         let mut compared = Compared::default();
         let patched = self.patches_in(address, end) || self.is_clobbered(address);
-        let mut jumps = false;
+        let (mut jumps, mut anew) = (false, false);
         while at < end && (wanted == 0 || n < wanted) {
             let cut = matches!(b.lead(), Lead::Cut(..));
             if !cut && self.watched_code(at) {
@@ -73,7 +73,15 @@ impl Core {
                 break;
             };
             self.cover(at);
-            self.mark(b, &i, n, at, compared);
+            if self.stands_in(cell, b, at) {
+                b.set_patch(BlockCell::BY_MACHINE);
+                (at, n) = (end, n + 1);
+                break;
+            }
+            if !self.nop_stands_for(cell, &i) {
+                self.mark(b, &i, n, at, compared);
+                anew |= self.wants_stand_in(b, &i, n);
+            }
             compared = compared.after(&i);
             at = at.saturating_add(i.len() as u64);
             n += 1;
@@ -87,6 +95,7 @@ impl Core {
             // instruction of such a block runs alone, so that counting needs no decoder.
             b.set_lead(Lead::Cut(Cut::Sensitive, 0));
         }
+        self.note_analysed(cell, address, anew);
         if b.icount() == 1 && !jumps && self.decode_in(b, address).is_some_and(|i| decode::is_plain_store(&i))
         {
             b.mark(BlockCell::STORE);
@@ -127,8 +136,8 @@ impl Core {
                 }
             }
             Kind::Clock => match lead {
-                Lead::Traps(_) => b.set_lead(Lead::Clock(Some(n as u16))),
-                Lead::Clock(_) => b.set_lead(Lead::Clock(None)),
+                Lead::Traps(_) => b.set_lead(Lead::Clock(n as u16)),
+                Lead::Clock(_) => b.set_lead(Lead::Cut(Cut::Sensitive, n as u16)),
                 _ => {}
             },
             Kind::Iret => b.mark(BlockCell::IRET_TAIL | BlockCell::FLAGS_TAIL),
@@ -206,7 +215,7 @@ impl Core {
     }
 
     /// Whether a patch begins on one of the bytes from linear `at` to before `end`, which are on two pages at most.
-    fn patches_in(&self, at: u64, end: u64) -> bool {
+    pub(super) fn patches_in(&self, at: u64, end: u64) -> bool {
         if self.views.is_empty() {
             return false;
         }

@@ -13,6 +13,7 @@ impl Core {
     #[inline(never)]
     pub(crate) fn block_slow(&mut self, cell: CellRef, address: u64, size: u32) {
         self.cpu.engine.sync_pc(true);
+        self.put_back(Some((cell, address)));
         let b = &*cell;
         // Where the machine has failed, the view is open or CS has a base, the limit is 0.
         if b.flags() & BlockCell::SLOW == BlockCell::REP_HEAD && self.next_repetition(cell, b) {
@@ -51,6 +52,9 @@ impl Core {
         if self.step.has_begun() {
             return self.cpu.engine.stop_before_block();
         }
+        if self.is_translated_anew(b) {
+            return self.cpu.engine.stop_before_block();
+        }
         if self.tell_blocks && !self.told(b) {
             return self.cpu.engine.stop_before_block();
         }
@@ -72,9 +76,8 @@ impl Core {
             self.repeat_ahead(b);
         }
         self.begin(cell, count);
-        if matches!(b.lead(), Lead::Clock(_)) {
-            self.cpu.engine.sync_pc(false);
-        }
+        // No hook needs it, but for a stop, which sets it again.
+        self.cpu.engine.sync_pc(false);
         self.set_limit();
         if b.is(BlockCell::FLAGS_TAIL) {
             // The next block comes here too.
@@ -296,7 +299,7 @@ impl Core {
     pub(crate) fn icount_inside(&self) -> u64 {
         let Some(b) = self.last() else { return self.cpu.hot.clock.icount };
         let done = match b.lead() {
-            Lead::Clock(Some(before)) => before.into(),
+            Lead::Clock(before) => before.into(),
             _ => self.walk(&b, self.cpu.linear_ip()).0,
         };
         self.cpu.hot.clock.icount - u64::from(self.cpu.hot.last_count.saturating_sub(done))

@@ -119,7 +119,8 @@ pub(crate) unsafe extern "C" fn on_fill(
         return true;
     }
     // SAFETY: as above.
-    let granted = unsafe { with_core(user, None, |core| core.fill(page, access)) };
+    let granted =
+        unsafe { with_core(user, None, |core| core.with_own_bytes(|core| core.fill(page, access))) };
     let Some((paddr, perms)) = granted else { return false };
     // SAFETY: the engine gives a valid out pointer.
     unsafe { *result = TlbEntry { paddr, perms: Prot(perms) } };
@@ -171,6 +172,7 @@ impl Core {
 
     pub(crate) fn block_translated(&mut self, pc: u64, icount: u16, size: u16) {
         let cell = self.blocks.translated(pc, icount, size);
+        self.put_back(Some((cell, pc)));
         self.note_opened(cell, pc);
         self.cpu.engine.set_next_cell(self.blocks.next().as_user_data());
         if self.blocks.are_too_many() {

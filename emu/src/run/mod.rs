@@ -3,7 +3,7 @@
 //! Hooks reach `Core` through a raw pointer while the engine runs; `publish` has the rules for references meanwhile.
 //!
 //! This module holds what needs all parts of a machine: `hooks` (called by the engine), `turns` (the run loop), `trap`,
-//! `in_line`, `stub` and `watch` (which call the interposer), `fill` (linear pages to entries of the engine's TLB),
+//! `in_line`, `stub` and `watch` (which call the interposer), `stand_in` (what is translated for the machine's instructions), `fill` (linear pages to entries of the engine's TLB),
 //! `mmio` (accesses to devices).
 
 mod analysis;
@@ -22,6 +22,7 @@ mod patching;
 mod pause;
 pub(crate) mod publish;
 mod snapshot;
+mod stand_in;
 mod step;
 mod stub;
 mod trap;
@@ -66,6 +67,8 @@ pub(crate) enum Halt {
     Open,
     /// The next instruction is a patch's jump to itself.
     Hit,
+    /// The next block is to be translated anew, with stand-ins.
+    Renew,
     /// The next block was translated for hits in line, but must run in parts.
     NotInLine,
     /// The run is over (see `Core::verdict`).
@@ -128,6 +131,7 @@ pub struct Core<Unsized: ?Sized = [()]> {
     /// Linear address of the site that is to be opened.
     pub(crate) to_open: Option<u64>,
     pub(crate) opening: Option<in_line::Opening>,
+    pub(crate) stand_ins: stand_in::StandIns,
     /// Linear address of the block that is to end after so many instructions, because the next one must begin a block.
     pub(crate) to_cap: Option<(u64, u16)>,
     /// Instruction count up to which the machine advances one instruction at a time.
@@ -140,6 +144,8 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) stops_when_idle: bool,
     /// Virtual time at which a run stops, if nothing stops it before.
     pub(crate) alarm: Option<u64>,
+    /// Instruction count at which the run ends, at the latest.
+    pub(crate) ends: u64,
     /// The moment at which a run stops, if nothing stops it before.
     pub(crate) until: Option<Moment>,
     /// Exceptions and interrupts that were delivered since the last instruction retired, with the instruction count there.
@@ -213,12 +219,14 @@ impl Core {
             hits_in_line: 0,
             to_open: None,
             opening: None,
+            stand_ins: stand_in::StandIns::default(),
             to_cap: None,
             single_step_until: 0,
             rep_from: 0,
             idle_ns: 0,
             stops_when_idle: false,
             alarm: None,
+            ends: 0,
             until: None,
             delivered: (0, 0),
             pauses: pause::Pauses::default(),

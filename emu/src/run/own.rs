@@ -83,7 +83,6 @@ impl Core {
 
     /// RDTSC in the middle of a block whose instructions have all been counted already.
     pub(crate) fn read_clock(&self) {
-        self.cpu.engine.sync_pc(true);
         let ahead = self.cpu.hot.clock.icount - self.icount_inside();
         self.cpu.give_tsc(self.cpu.tsc().wrapping_sub(ahead), false);
     }

@@ -27,9 +27,12 @@ impl Core {
         self.rare_exception(vector, software, eip);
     }
 
-    /// Handles all exceptions but the breakpoint of a patch.
+    /// Handles all exceptions but the breakpoint of a patch: that of a stand-in, and the guest's own.
     #[cold]
     fn rare_exception(&mut self, vector: u8, software: bool, eip: u64) {
+        if vector == 3 && software && self.stood_in(self.cpu.linear_ip()) {
+            return self.execute_stood_for(self.cpu.wrap_ip(eip.wrapping_sub(1)));
+        }
         if vector == 6 {
             let linear = self.cpu.env.cs_base().wrapping_add(eip);
             let paddr = if self.views.is_empty() { None } else { self.cpu.code_paddr(linear) };
@@ -100,7 +103,7 @@ impl Core {
             && cell.pc().wrapping_add(cell.size().into()) == linear.wrapping_add(1)
             && cell.patch() != 0
         {
-            return (cell.patch() != BlockCell::NO_PATCH).then(|| cell.patch() - 1);
+            return (cell.patch() < BlockCell::BY_MACHINE).then(|| cell.patch() - 1);
         }
         self.find_trapped_patch(linear, cell)
     }
@@ -209,7 +212,7 @@ impl Core {
     }
 
     /// After an exception hook changed the state: leave the engine if the run loop is needed.
-    fn after_hook(&mut self) {
+    pub(super) fn after_hook(&mut self) {
         if self.halt.is_some() || self.verdict.is_some() {
             self.cpu.engine.stop_after_block();
         }

@@ -162,7 +162,7 @@ impl Core {
         if here.icount >= limit || there || self.pauses_here() {
             return Some(Stop::Limit);
         }
-        let limit = self.until.map_or(limit, |until| limit.min(until.icount.max(here.icount + 1)));
+        self.ends = self.until.map_or(limit, |until| limit.min(until.icount.max(here.icount + 1)));
         if self.cpu.interruptible() {
             self.interrupt();
             return None;
@@ -170,9 +170,7 @@ impl Core {
         if self.cpu.halted {
             return self.idle();
         }
-        let event = self.cpu.platform.next_event(now).into_iter().chain(self.alarm).min();
-        let event = event.map(|t| t.saturating_sub(self.cpu.hot.clock.skipped));
-        self.set_due(event.map_or(limit, |e| e.min(limit)));
+        self.set_next_due(now);
         self.halt = None;
         if self.cpu.hot.clock.icount < self.single_step_until.min(self.cpu.hot.clock.deadline) {
             self.advance_one();
@@ -184,8 +182,10 @@ impl Core {
         }
         self.open_wanted();
         let capped = self.cap_wanted();
+        self.replace_wanted(capped);
         self.set_limit();
         let exit = self.run_engine();
+        self.put_back(None);
         if capped {
             self.cpu.engine.uncap();
         }
@@ -195,6 +195,13 @@ impl Core {
         self.close(None);
         self.after(exit);
         None
+    }
+
+    /// Sets what is due next, at virtual time `now`: an event of the devices, the alarm, or the end of the run.
+    pub(super) fn set_next_due(&mut self, now: u64) {
+        let event = self.cpu.platform.next_event(now).into_iter().chain(self.alarm).min();
+        let event = event.map(|t| t.saturating_sub(self.cpu.hot.clock.skipped));
+        self.set_due(event.map_or(self.ends, |e| e.min(self.ends)));
     }
 
     /// Has the block at EIP end before the instruction that is to begin one; whether there is such an instruction.
@@ -321,6 +328,7 @@ impl Core {
             Some(Halt::NotInLine) => self.refuse_in_line(),
             Some(Halt::Open) => self.open_next(),
             Some(Halt::Hit) => self.hit_here(),
+            Some(Halt::Renew) => self.translate_anew(),
             Some(Halt::Fault(fault)) => self.raise_fault(fault),
             Some(Halt::Unsupported) => {
                 let what = self.unsupported_mode();

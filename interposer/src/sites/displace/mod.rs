@@ -136,7 +136,8 @@ pub(crate) fn classify(i: &Instruction) -> Way {
         // The copy would compute another address.
         return Way::Stepped;
     }
-    if i.is_privileged() || is_sensitive(i) {
+    // The machine executes PAUSE, but it does nothing.
+    if i.mnemonic() != M::Pause && (i.is_privileged() || is_sensitive(i)) {
         // Ends its block, changes modes or tables, or is executed by the machine.
         return Way::Stepped;
     }

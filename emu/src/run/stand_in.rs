@@ -1,0 +1,294 @@
+//! Stand-ins: bytes that the engine translates in place of an instruction that is expensive to run as it is.
+//!
+//! - An instruction that the machine executes, such as IN, cuts its block: the engine returns before the block, runs what
+//!   precedes the instruction as a block of its own, returns again, and a turn of the run loop executes it. With an INT3
+//!   in its place the block ends there with an exception, and the hook for exceptions executes the instruction.
+//! - PAUSE is one of these, but a NOP of two bytes stands for it, which is all that it is to the guest.
+//!
+//! When a block with such an instruction is about to run for the first time, it is translated anew, and for this one
+//! translation the bytes that the engine reads are replaced. Nobody else reads them meanwhile: they are put back before
+//! any hook does anything. So RAM keeps the guest's bytes as far as guest, probes, snapshots and digests can see.
+//!
+//! Invariant: bytes are replaced only while the engine looks up and translates the block at EIP.
+
+use super::Core;
+use crate::blocks::{BlockCell, CellRef, Cut, Lead};
+use crate::cpu::flags::TF;
+use crate::cpu::outcome::Done;
+use crate::isa::decode::{self, Kind};
+use crate::ram::{PAGE, PageState, Ram};
+use crate::run::Halt;
+use iced_x86::{FlowControl, Instruction, Mnemonic};
+
+/// A NOP as long as PAUSE.
+const NOP: [u8; 2] = [0x66, 0x90];
+/// INT3.
+const INT3: [u8; 1] = [0xcc];
+
+/// Where blocks with stand-ins come from.
+#[derive(Default)]
+pub(crate) struct StandIns {
+    /// The block that was just analysed, at this linear address, should be translated anew.
+    wanted: Option<u64>,
+    /// The block at this linear address is translated anew when the engine runs next.
+    next: Option<u64>,
+    /// The replaced bytes.
+    open: Option<Replaced>,
+    /// Whether none are made.
+    off: bool,
+    /// The block that was translated from replaced bytes, and the linear address of its INT3.
+    made: Option<(CellRef, Option<u64>)>,
+}
+
+/// The bytes of one instruction.
+struct Part {
+    /// Physical address.
+    paddr: u64,
+    /// The guest's; as many as stand for them count.
+    original: [u8; NOP.len()],
+    /// Those that stand for them.
+    stand_in: &'static [u8],
+}
+
+/// Bytes of one page that are replaced for a translation.
+struct Replaced {
+    /// Linear address of the block.
+    begin: u64,
+    /// Linear address of the instruction that INT3 stands for.
+    own: Option<u64>,
+    bytes: Vec<Part>,
+    /// Whether the page was armed when they were replaced.
+    armed: bool,
+}
+
+impl Replaced {
+    /// Puts the guest's bytes back.
+    fn put_back(&self, ram: &mut Ram) {
+        for part in &self.bytes {
+            ram.write_code(part.paddr, &part.original[..part.stand_in.len()], self.armed);
+        }
+    }
+
+    /// Replaces the guest's bytes.
+    fn put(&self, ram: &mut Ram) {
+        for part in &self.bytes {
+            ram.write_code(part.paddr, part.stand_in, self.armed);
+        }
+    }
+}
+
+/// Whether the hook for exceptions can execute the instruction: the machine executes it without the engine's help.
+fn is_executed_in_hook(i: &Instruction) -> bool {
+    use Mnemonic as M;
+    match i.mnemonic() {
+        M::In | M::Out | M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => true,
+        M::Cpuid | M::Rdmsr | M::Syscall | M::Sysenter => true,
+        _ => false,
+    }
+}
+
+/// Whether the instruction is a PAUSE that is as long as the NOP.
+fn is_short_pause(i: &Instruction) -> bool {
+    i.mnemonic() == Mnemonic::Pause && i.len() == NOP.len()
+}
+
+impl Core {
+    /// Sets whether the engine may translate something else in place of port instructions, PAUSE and the like, which makes
+    /// them fast. The guest cannot observe it.
+    pub fn set_stand_ins(&mut self, on: bool) {
+        self.stand_ins.off = !on;
+    }
+
+    /// Whether the block that is analysed, `b`, should have a stand-in for `i`, its instruction number `n`.
+    pub(super) fn wants_stand_in(&self, b: &BlockCell, i: &Instruction, n: u32) -> bool {
+        let cut = b.lead() == Lead::Cut(Cut::Sensitive, n as u16);
+        cut && (is_executed_in_hook(i) || is_short_pause(i))
+            && !b.is(BlockCell::SITE | BlockCell::JUMP | BlockCell::SLOT | BlockCell::UNSUPPORTED)
+    }
+
+    /// Whether block `b`, which is analysed as `cell`, ends with an INT3 that stands for the instruction at linear `at`.
+    pub(super) fn stands_in(&self, cell: CellRef, b: &BlockCell, at: u64) -> bool {
+        let ends = b.pc().wrapping_add(b.size().into()) == at.wrapping_add(1);
+        ends && (b.patch() == BlockCell::BY_MACHINE || self.stand_ins.made == Some((cell, Some(at))))
+    }
+
+    /// Whether a NOP stands for the instruction `i` in the block that is analysed as `cell`.
+    pub(super) fn nop_stands_for(&self, cell: CellRef, i: &Instruction) -> bool {
+        is_short_pause(i) && self.stand_ins.made.is_some_and(|(made, _)| made == cell)
+    }
+
+    /// Notes that the block at linear `begin` was analysed, and whether it should be translated anew with stand-ins.
+    pub(super) fn note_analysed(&mut self, cell: CellRef, begin: u64, wanted: bool) {
+        let made = self.stand_ins.made.take().is_some_and(|(made, _)| made == cell);
+        self.stand_ins.wanted = (wanted && !made && !self.stand_ins.off).then_some(begin);
+    }
+
+    /// Whether the block of `cell`, which is about to run, is to be translated anew first.
+    pub(super) fn is_translated_anew(&mut self, b: &BlockCell) -> bool {
+        if self.stand_ins.wanted.take() != Some(b.pc()) {
+            return false;
+        }
+        let free = self.step.is_free() && self.halt.is_none() && self.replaceable(b.pc()).is_some();
+        if free {
+            self.halt = Some(Halt::Renew);
+        }
+        free
+    }
+
+    /// The block at EIP is translated anew when the engine runs next.
+    pub(crate) fn translate_anew(&mut self) {
+        self.stand_ins.next = Some(self.cpu.linear_ip());
+    }
+
+    /// The physical address of linear `begin`, if bytes of its page can be replaced, and whether the page is armed.
+    /// Single-stepped code has a block for each instruction and gains nothing.
+    fn replaceable(&self, begin: u64) -> Option<(u64, bool)> {
+        let paddr = self.cpu.code_paddr(begin)?;
+        let page = self.cpu.ram.pages.get((paddr / PAGE) as usize)?;
+        let steps = self.cpu.env.eflags_raw() & TF != 0;
+        let can = !page.is(PageState::STALE) && !steps && self.opening.is_none();
+        can.then_some((paddr, page.is(PageState::ARMED)))
+    }
+
+    /// Replaces bytes for the block at EIP, if it is the one that is to be translated anew.
+    pub(crate) fn replace_wanted(&mut self, capped: bool) {
+        let begin = self.cpu.linear_ip();
+        let Some(begin) = self.stand_ins.next.take().filter(|&at| at == begin && !capped) else { return };
+        let Some((paddr, armed)) = self.replaceable(begin) else { return };
+        let (bytes, own) = self.stand_ins_from(begin, paddr);
+        if bytes.is_empty() {
+            return;
+        }
+        if !self.cpu.engine.drop_block(begin) {
+            self.cpu.drop_code_blocks(paddr, armed);
+        }
+        let replaced = Replaced { begin, own, bytes, armed };
+        replaced.put(&mut self.cpu.ram);
+        self.stand_ins.open = Some(replaced);
+    }
+
+    /// The bytes to be replaced in a block that begins at linear `begin`, physical `paddr`: those of each PAUSE before the
+    /// first instruction that the machine executes, and of that one. Nothing beyond a branch, a patch or the page.
+    fn stand_ins_from(&self, begin: u64, paddr: u64) -> (Vec<Part>, Option<u64>) {
+        let (mut at, mut bytes) = (begin, Vec::new());
+        while let Some(i) = self.cpu.decode_original(at) {
+            let next = at.wrapping_add(i.len() as u64);
+            let crosses = begin / PAGE != next.wrapping_sub(1) / PAGE;
+            if crosses || self.patches_in(at, next) {
+                break;
+            }
+            let here = paddr + (at - begin);
+            if is_executed_in_hook(&i) {
+                bytes.extend(self.replacement(here, &INT3));
+                return (bytes, Some(at));
+            }
+            let pause = is_short_pause(&i);
+            if pause {
+                bytes.extend(self.replacement(here, &NOP));
+            }
+            let ends = i.flow_control() != FlowControl::Next;
+            if ends || !pause && decode::kind(&i).by_machine() && decode::kind(&i) != Kind::Clock {
+                break;
+            }
+            at = next;
+        }
+        (bytes, None)
+    }
+
+    /// The bytes `stand_in` for those at `paddr`.
+    fn replacement(&self, paddr: u64, stand_in: &'static [u8]) -> Option<Part> {
+        let mut original = [0; NOP.len()];
+        let read = self.cpu.ram.read(paddr, &mut original[..stand_in.len()]);
+        read.then_some(Part { paddr, original, stand_in })
+    }
+
+    /// Puts the guest's bytes back. To be called before anything but the engine's translator can read them. `made` is the
+    /// block that has been translated meanwhile, at this linear address.
+    #[inline]
+    pub(crate) fn put_back(&mut self, made: Option<(CellRef, u64)>) {
+        if self.stand_ins.open.is_some() {
+            self.put_back_replaced(made);
+        }
+    }
+
+    #[cold]
+    fn put_back_replaced(&mut self, made: Option<(CellRef, u64)>) {
+        let Some(replaced) = self.stand_ins.open.take() else { return };
+        replaced.put_back(&mut self.cpu.ram);
+        self.stand_ins.made = match made {
+            Some((cell, pc)) if pc == replaced.begin => Some((cell, replaced.own)),
+            _ => None,
+        };
+    }
+
+    /// Does what a hook does during a translation, with the guest's own bytes in RAM.
+    #[inline]
+    pub(crate) fn with_own_bytes<T>(&mut self, act: impl FnOnce(&mut Core) -> T) -> T {
+        if self.stand_ins.open.is_none() { act(self) } else { self.with_replaced_put_back(act) }
+    }
+
+    #[cold]
+    fn with_replaced_put_back<T>(&mut self, act: impl FnOnce(&mut Core) -> T) -> T {
+        let replaced = self.stand_ins.open.take();
+        replaced.iter().for_each(|replaced| replaced.put_back(&mut self.cpu.ram));
+        let result = act(self);
+        let begin = self.cpu.linear_ip();
+        self.stand_ins.open = replaced
+            .filter(|replaced| self.replaceable(begin).is_some_and(|(_, armed)| armed == replaced.armed));
+        if let Some(replaced) = &self.stand_ins.open {
+            replaced.put(&mut self.cpu.ram);
+        }
+        result
+    }
+
+    /// Whether the INT3 that ended the last block before linear `next` stood for an instruction of the machine's.
+    pub(super) fn stood_in(&self, next: u64) -> bool {
+        self.last().is_some_and(|b| {
+            b.patch() == BlockCell::BY_MACHINE && b.pc().wrapping_add(b.size().into()) == next
+        })
+    }
+
+    /// Executes the instruction at `ip` for which an INT3 has trapped. Called from the hook for exceptions.
+    pub(super) fn execute_stood_for(&mut self, ip: u64) {
+        self.cpu.env.set_eip(ip);
+        // The INT3 was counted in its place.
+        self.cpu.hot.clock.icount -= 1;
+        self.cpu.hot.last = None;
+        self.views.active = None;
+        let linear = self.cpu.linear_ip();
+        // The guest may have changed the bytes after the first, which are not in the block.
+        match self.cpu.decode_original(linear).filter(is_executed_in_hook) {
+            Some(i) => self.execute_in_hook(&i, linear),
+            None => self.halt = Some(Halt::Cut(Cut::Sensitive, 0)),
+        }
+        self.after_hook();
+    }
+
+    fn execute_in_hook(&mut self, i: &Instruction, linear: u64) {
+        self.effort.note_event();
+        self.commit_own_fetch(linear, i.len());
+        let tf = self.cpu.env.eflags_raw() & TF != 0;
+        match self.cpu.sensitive(i, &mut self.watches) {
+            Ok(Done::ByEngine(_)) => self.halt = Some(Halt::Cut(Cut::Sensitive, 0)),
+            outcome => {
+                self.end_own(i, outcome, tf);
+                self.follow_devices();
+            }
+        }
+    }
+
+    /// After an instruction that may have changed devices: what is due next, or back to the run loop.
+    fn follow_devices(&mut self) {
+        let now = self.cpu.hot.clock.now();
+        let platform = &self.cpu.platform;
+        let leaves = platform.dma_due(now)
+            || platform.powered_off()
+            || platform.exit_requested().is_some()
+            || platform.reset_requested().is_some();
+        if leaves {
+            self.halt.get_or_insert(Halt::Finished);
+        } else {
+            self.set_next_due(now);
+        }
+    }
+}
