@@ -9,7 +9,7 @@ SLOW := ::guest_
 # What is checked and tested: all packages, and the search of the fuzzer (docs/fuzzing.md), which `make build` leaves out.
 ALL := --workspace --features trapline-fuzz/libafl
 
-.PHONY: all bootstrap guests build fuzzer demo test test-fast lint bench doc fuzz fuzz-smoke sanitize
+.PHONY: all bootstrap guests build fuzzer install demo test test-fast lint bench doc fuzz fuzz-smoke sanitize
 
 all: build
 
@@ -25,6 +25,14 @@ build: bootstrap
 # The fuzzer of handlers (docs/fuzzing.md), which takes a few minutes more, and the command that starts it.
 fuzzer: bootstrap
 	$(CARGO) build --release --package trapline --package trapline-fuzz --features trapline-fuzz/libafl
+
+# Built programs with their manual pages and the completion of shells: make build install PREFIX=/usr/local
+# STRIP is the program that removes what a debugger needs; STRIP=: leaves it.
+PREFIX ?= /usr/local
+BUILT ?= target/release
+STRIP ?= strip
+install:
+	@scripts/install "$(BUILT)" "$(DESTDIR)$(PREFIX)" "$(STRIP)"
 
 demo: bootstrap
 	@$(CARGO) run --release --quiet --package trapline -- demo

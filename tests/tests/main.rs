@@ -8,6 +8,7 @@ mod bad_probes;
 mod cli;
 #[path = "../../emu/tests/common/mod.rs"]
 mod common;
+mod completions;
 mod cpu_rows;
 mod d;
 mod d_actions;
@@ -62,6 +63,7 @@ mod hit_programs;
 mod hobby_kernels;
 mod host_cpu;
 mod hostile;
+mod install;
 mod interactive;
 mod interposition;
 mod language;

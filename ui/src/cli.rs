@@ -191,7 +191,14 @@ Example:
 const MAN_EXAMPLES: &str = "\
 Examples:
   To read            trapline man tui | man -l -
-  To install         trapline man run > /usr/local/share/man/man1/trapline-run.1";
+  To install         trapline man --all /usr/local/share/man/man1";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  For this shell     source <(trapline completions bash)
+  bash               trapline completions bash > ~/.local/share/bash-completion/completions/trapline
+  zsh                trapline completions zsh > /usr/local/share/zsh/site-functions/_trapline
+  fish               trapline completions fish > ~/.config/fish/completions/trapline.fish";
 
 const TRACE_EXAMPLES: &str = "\
 Example:
@@ -254,6 +261,9 @@ pub enum Command {
     /// Print a manual page in the format of man(1): of the program, or of one command
     #[command(after_help = MAN_EXAMPLES)]
     Man(ManArgs),
+    /// Print a shell's completion of commands, options, images, and the probes of the image on the line
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
     /// Show where a run or a recording spends its instructions, as a flame graph or as folded stacks (docs/export.md)
     #[command(after_help = profile::EXAMPLES)]
     Profile(ProfileArgs),
@@ -268,6 +278,27 @@ pub struct ManArgs {
     /// A command, such as `run`, or two words such as `trace cat`; without one, the page of the program
     #[arg(value_name = "COMMAND")]
     pub command: Vec<String>,
+    /// Write the pages of the program and of all commands into this folder
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub all: Option<PathBuf>,
+}
+
+/// The completion of a shell.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: Shell,
+}
+
+/// A shell that has completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    /// From version 4.4
+    Bash,
+    /// The Z shell
+    Zsh,
+    /// From version 3.1
+    Fish,
 }
 
 /// What makes up a guest.

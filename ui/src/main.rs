@@ -6,6 +6,7 @@
 
 mod cli;
 mod cmd;
+mod complete;
 mod ctrl_c;
 mod d_text;
 mod devices;
@@ -73,6 +74,11 @@ fn arguments(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 fn main() -> ExitCode {
+    match complete::answer() {
+        Ok(false) => {}
+        Ok(true) => return ExitCode::SUCCESS,
+        Err(error) => error.exit(),
+    }
     let mut cli = Cli::parse_from(arguments(std::env::args_os()));
     if let Command::Run(args) | Command::Record(args) = &mut cli.command {
         args.settle();
@@ -96,6 +102,7 @@ fn main() -> ExitCode {
         Command::Tui(args) => cmd::tui::run(args, &mut out, &talk),
         Command::Gdb(args) => cmd::gdb::run(args, &mut out, &talk),
         Command::Man(args) => cmd::man::run(args, &mut out),
+        Command::Completions(args) => cmd::completions::run(args, &mut out),
         Command::Profile(args) => cmd::profile::run(args, &mut out, &talk),
         Command::Trace(args) => cmd::trace::run(args, &mut out, &talk),
     };

@@ -51,6 +51,31 @@ fn the_page_of_the_terminal_ui_has_every_action() {
     assert!(!man(&["run"]).1.contains(".SH KEYS"));
 }
 
+/// Formatters of manual pages, used where they are installed, with options for printing what is wrong in a page.
+const FORMATTERS: &[&[&str]] =
+    &[&["mandoc", "-T", "lint", "-W", "error"], &["groff", "-man", "-Tutf8", "-wall", "-Z"]];
+
+#[test]
+fn all_pages_are_written_into_a_folder_and_formatters_accept_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, out, err) = man(&["--all", folder.path().to_str().unwrap()]);
+    assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "", ""));
+    let pages: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(pages.len() > 20, "{pages:?}");
+    for page in &pages {
+        let name = page.file_stem().unwrap().to_str().unwrap();
+        let words: Vec<&str> = name.split('-').skip(1).collect();
+        assert_eq!(std::fs::read_to_string(page).unwrap(), man(&words).1, "{name}");
+    }
+    for formatter in FORMATTERS {
+        let (program, options) = formatter.split_first().unwrap();
+        let Ok(ran) = Command::new(program).args(options).args(&pages).output() else { continue };
+        let lint = if *program == "mandoc" { ran.stdout } else { ran.stderr };
+        assert_eq!(String::from_utf8_lossy(&lint), "", "{program}");
+    }
+}
+
 #[test]
 fn an_unknown_command_is_told_with_those_that_exist() {
     let (code, _, err) = man(&["rnu"]);

@@ -20,17 +20,17 @@ const MEMORY: u64 = 32 << 20;
 
 /// File name, text and subject of each example.
 const EXAMPLES: [(&str, &str, &str); 7] = [
-    ("1-appln.rpn", include_str!("../../../examples/man/1-appln.rpn"), "a probe on a user program"),
-    ("2-do_fork.rpn", include_str!("../../../examples/man/2-do_fork.rpn"), "a probe on the kernel"),
-    ("2b-vortex.rpn", include_str!("../../../examples/man/2b-vortex.rpn"), "a network driver's calls"),
-    ("3-count.rpn", include_str!("../../../examples/man/3-count.rpn"), "counts calls, logs nothing"),
-    ("4-swap_out.rpn", include_str!("../../../examples/man/4-swap_out.rpn"), "registers and memory"),
+    ("1-appln.rpn", include_str!("../../demo/1-appln.rpn"), "a probe on a user program"),
+    ("2-do_fork.rpn", include_str!("../../demo/2-do_fork.rpn"), "a probe on the kernel"),
+    ("2b-vortex.rpn", include_str!("../../demo/2b-vortex.rpn"), "a network driver's calls"),
+    ("3-count.rpn", include_str!("../../demo/3-count.rpn"), "counts calls, logs nothing"),
+    ("4-swap_out.rpn", include_str!("../../demo/4-swap_out.rpn"), "registers and memory"),
     (
         "5-general_protection.rpn",
-        include_str!("../../../examples/man/5-general_protection.rpn"),
+        include_str!("../../demo/5-general_protection.rpn"),
         "control registers at each #GP",
     ),
-    ("6-groups.rpn", include_str!("../../../examples/man/6-groups.rpn"), "entries and exits, in groups"),
+    ("6-groups.rpn", include_str!("../../demo/6-groups.rpn"), "entries and exits, in groups"),
 ];
 
 /// What a reader may ask next: who forks, what is allocated from where, how long a fork takes.
@@ -46,7 +46,7 @@ struct Included;
 impl Loader for Included {
     fn load(&mut self, path: &str, _: &str) -> Result<(String, String), String> {
         match path {
-            "test.rpn" => Ok((path.to_owned(), include_str!("../../../examples/man/test.rpn").to_owned())),
+            "test.rpn" => Ok((path.to_owned(), include_str!("../../demo/test.rpn").to_owned())),
             _ => Err("no example includes it".to_owned()),
         }
     }

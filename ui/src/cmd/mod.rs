@@ -4,6 +4,7 @@ pub mod build;
 mod by_count;
 pub mod check;
 mod check_d;
+pub mod completions;
 pub mod demo;
 pub mod diff;
 pub mod dis;

@@ -309,6 +309,7 @@ build | --width | build --new-key a --width 32
 build | --sign | build --new-key a --sign a
 build | --new-key | build a --new-key a
 demo | --limit-insns | -
+man | --all | man run --all a
 trace cat | --format | -
 trace cat | --symbols | trace cat a -f json --symbols
 trace cat | --templates | trace cat a -f raw --templates a
@@ -525,6 +526,7 @@ fn refusal(line: &str) -> Option<String> {
         | Command::Diff(_)
         | Command::Build(_)
         | Command::Demo(_)
+        | Command::Completions(_)
         | Command::Dtrace(_) => Ok(()),
     };
     checked.err().map(|failure| failure.to_string())
