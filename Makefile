@@ -6,10 +6,12 @@ CARGO ?= cargo
 
 # Tests of this path need a guest that `make guests` fetches: the function's name begins with guest_.
 SLOW := ::guest_
+# Tests that take long (whole boots under thousands of probes, other CPUs, stress scripts): the function's name ends so.
+LONG := _at_length
 # What is checked and tested: all packages, and the search of the fuzzer (docs/fuzzing.md), which `make build` leaves out.
 ALL := --workspace --features trapline-fuzz/libafl
 
-.PHONY: all bootstrap guests build fuzzer install demo test test-fast lint bench doc fuzz fuzz-smoke sanitize
+.PHONY: all bootstrap guests build fuzzer install demo test test-long test-fast lint bench doc fuzz fuzz-smoke sanitize
 
 all: build
 
@@ -41,17 +43,26 @@ demo: bootstrap
 test: guests
 	$(CARGO) build --profile ci $(ALL) --bins
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-	    set -x; $(CARGO) nextest run --cargo-profile ci $(ALL) && $(CARGO) test --profile ci $(ALL) --doc; \
+	    set -x; $(CARGO) nextest run --cargo-profile ci $(ALL) -E 'not test(/$(LONG)$$/)' && $(CARGO) test --profile ci $(ALL) --doc; \
 	else \
-	    set -x; $(CARGO) test --profile ci $(ALL); \
+	    set -x; $(CARGO) test --profile ci $(ALL) -- --skip $(LONG); \
+	fi
+
+# The tests that `make test` leaves out because they take long.
+test-long: guests
+	$(CARGO) build --profile ci $(ALL) --bins
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
+	    set -x; $(CARGO) nextest run --cargo-profile ci $(ALL) -E 'test(/$(LONG)$$/)'; \
+	else \
+	    set -x; $(CARGO) test --profile ci $(ALL) --tests -- $(LONG); \
 	fi
 
 test-fast: bootstrap
 	$(CARGO) build --profile ci $(ALL) --bins
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-	    set -x; $(CARGO) nextest run --cargo-profile ci $(ALL) -E 'not test(/$(SLOW)/)'; \
+	    set -x; $(CARGO) nextest run --cargo-profile ci $(ALL) -E 'not test(/$(SLOW)/) and not test(/$(LONG)$$/)'; \
 	else \
-	    set -x; $(CARGO) test --profile ci $(ALL) -- --skip $(SLOW); \
+	    set -x; $(CARGO) test --profile ci $(ALL) -- --skip $(SLOW) --skip $(LONG); \
 	fi
 
 # Format, lints, documentation, and the rules for dependencies (deny.toml), of which `make test` checks most by itself.

@@ -63,7 +63,7 @@ fn ran(folder: &Path, args: &[&str]) -> Ran {
 }
 
 #[test]
-fn a_program_prints_the_same_live_in_a_replay_of_the_past_and_from_a_file() {
+fn a_program_prints_the_same_live_in_a_replay_of_the_past_and_from_a_file_at_length() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     for guest in ["embedded:ia32", "embedded:x86_64"] {

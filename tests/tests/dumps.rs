@@ -202,7 +202,7 @@ fn guest_linux_amd64_dumps_are_read_by_makedumpfile_and_gdb() {
 }
 
 #[test]
-fn guest_linux_686_dumps_are_read_by_makedumpfile_and_gdb() {
+fn guest_linux_686_dumps_are_read_by_makedumpfile_and_gdb_at_length() {
     the_tools_of_crash_dumps_read(KERNELS.iter().find(|linux| linux.flavour == "686").unwrap());
 }
 
@@ -420,7 +420,7 @@ fn a_core_of_qemu_is_read() {
 }
 
 #[test]
-fn guest_linux_a_core_of_qemu_and_an_image_of_its_memory_have_the_same_lists() {
+fn guest_linux_a_core_of_qemu_and_an_image_of_its_memory_have_the_same_lists_at_length() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
     let linux = KERNELS.iter().find(|linux| linux.flavour == "cloud-amd64").unwrap();

@@ -67,7 +67,7 @@ fn the_64_bit_embedded_guest_does_not_notice() {
 }
 
 #[test]
-fn guest_gnumach_does_not_notice() {
+fn guest_gnumach_does_not_notice_at_length() {
     let stats = check(|| Mach::load().unwrap().machine, MOST_OF_MACH, Width::W32);
     assert!(stats.stepped * 20 <= stats.traps, "more than 5 % are stepped: {stats:?}");
 }

@@ -180,7 +180,7 @@ fn guest_every_function_of_gnumach_is_listed() {
 }
 
 #[test]
-fn guest_gnumach_boots_as_before_with_every_entry_and_return_probed_and_they_pair() {
+fn guest_gnumach_boots_as_before_with_every_entry_and_return_probed_and_they_pair_at_length() {
     let boot = ["run", ".guests/gnumach", "--cmdline", "console=com0", "--until", "db>", "--console", "none"];
     let with = |more: &[&str]| run(&[&boot[..], more].concat());
     let plain = with(&["--digest", "-q"]);

@@ -125,7 +125,7 @@ fn embedded_guests_notice_none_of_thirty_d_programs() {
 }
 
 #[test]
-fn guest_gnumach_does_not_notice_thirty_d_programs() {
+fn guest_gnumach_does_not_notice_thirty_d_programs_at_length() {
     let image = root().join(".guests/gnumach");
     let guest = GuestBuilder::image(image.to_str().unwrap()).cmdline("console=com0");
     together(&guest, "db>", MACH, &[]);
@@ -137,11 +137,11 @@ fn guest_linux_686_does_not_notice_thirty_d_programs() {
 }
 
 #[test]
-fn guest_linux_amd64_does_not_notice_thirty_d_programs() {
+fn guest_linux_amd64_does_not_notice_thirty_d_programs_at_length() {
     linux("linux-amd64", "initramfs-amd64.cpio.gz");
 }
 
 #[test]
-fn guest_linux_cloud_amd64_does_not_notice_thirty_d_programs() {
+fn guest_linux_cloud_amd64_does_not_notice_thirty_d_programs_at_length() {
     linux("linux-cloud-amd64", "initramfs-amd64.cpio.gz");
 }

@@ -269,7 +269,7 @@ fn guest_linux_with_damaged_btf() {
 }
 
 #[test]
-fn guest_linux_with_programs_of_another_architecture() {
+fn guest_linux_with_programs_of_another_architecture_at_length() {
     let path = |name: &str| root().join(".guests").join(name).display().to_string();
     let (image, initrd) = (path("linux-686"), path("initramfs-amd64.cpio.gz"));
     let args = ["run", &image, "--initrd", &initrd, "--console", "none", "--limit-insns", "20000000000"];
@@ -281,7 +281,7 @@ fn guest_linux_with_programs_of_another_architecture() {
 
 /// The guest's list of modules is overwritten while one of them is probed.
 #[test]
-fn guest_linux_with_a_damaged_list_of_modules() {
+fn guest_linux_with_a_damaged_list_of_modules_at_length() {
     const INIT: &str =
         "insmod /loop.ko\necho the module is in\n(exit 0) & wait\n(exit 0) & wait\npoweroff -f\n";
     const HOSTILE: &str = "name = vmlinux\nmodtype = kernel\noffset = kernel_clone\nopcode = 0xe8\nmaxhits = 1\n\

@@ -93,7 +93,7 @@ fn guest_linux_amd64_boots_to_a_shell_that_answers_and_powers_off() {
 }
 
 #[test]
-fn guest_linux_boots_with_any_of_its_interrupt_controllers_and_without_acpi() {
+fn guest_linux_boots_with_any_of_its_interrupt_controllers_and_without_acpi_at_length() {
     for switch in ["noapic", "nolapic", "acpi=off", "noapic nolapic acpi=off"] {
         let ran = answers(cloud(), &["--append", switch]);
         let power = if switch.contains("acpi=off") { "halted" } else { "powered off" };
@@ -209,7 +209,7 @@ fn guest_linux_answers_what_is_typed_at_the_virtio_console() {
 }
 
 #[test]
-fn guest_linux_boots_with_little_and_with_much_memory() {
+fn guest_linux_boots_with_little_and_with_much_memory_at_length() {
     let ran = answers(&KERNELS[0], &["--mem", "64M"]);
     assert!(ran.err.contains("the guest powered off after "), "{}", ran.err);
     let ran = answers(cloud(), &["--mem", "2G"]);
@@ -218,7 +218,7 @@ fn guest_linux_boots_with_little_and_with_much_memory() {
 
 /// The loader unpacks it there; the decompressor, which would choose another address, is not run.
 #[test]
-fn guest_linux_lies_where_it_was_linked_whatever_its_command_line_says() {
+fn guest_linux_lies_where_it_was_linked_whatever_its_command_line_says_at_length() {
     for linux in &KERNELS[..2] {
         let folder = TempDir::new().unwrap();
         let initrd = guest(&format!("initramfs-{}.cpio.gz", linux.arch));

@@ -165,7 +165,7 @@ fn guest_linux_d_programs_leave_the_guest_as_it_is() {
 }
 
 #[test]
-fn guest_linux_a_recording_made_with_d_programs_verifies() {
+fn guest_linux_a_recording_made_with_d_programs_verifies_at_length() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("r.tlr").display().to_string();
     let run = |args: &[&str]| {

@@ -92,12 +92,12 @@ fn guest_linux_cloud_amd64_boots_as_before_with_every_entry_and_return_probed() 
 }
 
 #[test]
-fn guest_linux_amd64_boots_as_before_with_every_entry_and_return_probed() {
+fn guest_linux_amd64_boots_as_before_with_every_entry_and_return_probed_at_length() {
     notices_nothing("amd64", 16 << 10, 20_000_000);
 }
 
 #[test]
-fn guest_linux_686_boots_as_before_with_every_entry_and_return_probed() {
+fn guest_linux_686_boots_as_before_with_every_entry_and_return_probed_at_length() {
     notices_nothing("686", 8 << 10, 10_000_000);
 }
 

@@ -351,7 +351,7 @@ fn every_stack_is_whole(flavour: &str, arch: &str, ends: &[&str]) {
 }
 
 #[test]
-fn guest_linux_stacks_are_whole_wherever_a_boot_is_interrupted() {
+fn guest_linux_stacks_are_whole_wherever_a_boot_is_interrupted_at_length() {
     let ends = ["ret_from_fork", "secondary_startup_64_no_verify", "entry_SYSCALL_64_after_hwframe", "asm_"];
     every_stack_is_whole("cloud-amd64", "amd64", &ends);
     let ends = ["ret_from_fork", "startup_32_smp", "entry_SYSENTER_32", "handle_exception", "entry_INT80_32"];

@@ -19,11 +19,11 @@ fn passes_on_a_pc(flavour: &str) {
 }
 
 #[test]
-fn guest_linux_686_passes_the_stress_script() {
+fn guest_linux_686_passes_the_stress_script_at_length() {
     passes_on_a_pc("686");
 }
 
 #[test]
-fn guest_linux_amd64_passes_the_stress_script() {
+fn guest_linux_amd64_passes_the_stress_script_at_length() {
     passes_on_a_pc("amd64");
 }

@@ -219,11 +219,11 @@ fn guest_functions_and_strict_sites_of_linux_686_are_those_of_kallsyms_and_objdu
 }
 
 #[test]
-fn guest_functions_and_strict_sites_of_linux_cloud_amd64_are_those_of_kallsyms_and_objdump() {
+fn guest_functions_and_strict_sites_of_linux_cloud_amd64_are_those_of_kallsyms_and_objdump_at_length() {
     agrees("cloud-amd64");
 }
 
 #[test]
-fn guest_functions_and_strict_sites_of_linux_amd64_are_those_of_kallsyms_and_objdump() {
+fn guest_functions_and_strict_sites_of_linux_amd64_are_those_of_kallsyms_and_objdump_at_length() {
     agrees("amd64");
 }

@@ -221,7 +221,7 @@ fn repeats_and_does_not_notice(flavour: &str) {
 }
 
 #[test]
-fn guest_linux_686_repeats_itself_and_does_not_notice_10_000_probes() {
+fn guest_linux_686_repeats_itself_and_does_not_notice_10_000_probes_at_length() {
     repeats_and_does_not_notice("686");
 }
 
@@ -231,14 +231,14 @@ fn guest_linux_cloud_amd64_repeats_itself_and_does_not_notice_10_000_probes() {
 }
 
 #[test]
-fn guest_linux_amd64_repeats_itself_and_does_not_notice_10_000_probes() {
+fn guest_linux_amd64_repeats_itself_and_does_not_notice_10_000_probes_at_length() {
     repeats_and_does_not_notice("amd64");
 }
 
 /// The guest's own function tracer, kprobes, jump labels and loaded modules work at probed functions. This is the minimal
 /// platform, which has no ACPI: the guest cannot power off.
 #[test]
-fn guest_linux_stress_script_does_not_notice_10_000_probes() {
+fn guest_linux_stress_script_does_not_notice_10_000_probes_at_length() {
     let boot = LinuxBoot::stress(kernel("cloud-amd64")).unwrap();
     let end = STRESS_LINES.1;
     let plain = run(&mut boot.session().unwrap(), end);

@@ -61,7 +61,7 @@ fn shows_its_screen(width: &str) {
 }
 
 #[test]
-fn guest_memtest86_x64_shows_its_screen_and_tests_memory() {
+fn guest_memtest86_x64_shows_its_screen_and_tests_memory_at_length() {
     shows_its_screen("x64");
 }
 

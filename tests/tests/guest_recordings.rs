@@ -31,7 +31,7 @@ fn replays(folder: &Path) {
 }
 
 #[test]
-fn guest_gnumach_is_replayed_and_asked() {
+fn guest_gnumach_is_replayed_and_asked_at_length() {
     let folder = TempDir::new().unwrap();
     let (folder, kernel) = (folder.path(), guest("gnumach"));
     let run = [kernel.as_str(), "--cmdline", "console=com0", "--until", "db>", "--limit-insns", "3G"];
@@ -66,7 +66,7 @@ fn guest_linux_with_typed_commands_is_replayed_and_asked() {
 }
 
 #[test]
-fn guest_linux_byte_that_a_script_changes_is_named() {
+fn guest_linux_byte_that_a_script_changes_is_named_at_length() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     let (kernel, initrd) = (guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
@@ -106,7 +106,7 @@ const PATCHES: [(&str, u64, [u8; 3], [u8; 3]); 2] = [
 ];
 
 #[test]
-fn guest_linux_patched_instruction_is_named() {
+fn guest_linux_patched_instruction_is_named_at_length() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     // A bzImage has its instructions packed.
@@ -150,7 +150,7 @@ fn guest_linux_patched_instruction_is_named() {
 }
 
 #[test]
-fn guest_linux_last_writers_are_those_of_a_watchpoint() {
+fn guest_linux_last_writers_are_those_of_a_watchpoint_at_length() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     let (kernel, initrd) = (guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
@@ -184,7 +184,7 @@ fn guest_linux_last_writers_are_those_of_a_watchpoint() {
 }
 
 #[test]
-fn guest_linux_tick_makes_a_condition_true() {
+fn guest_linux_tick_makes_a_condition_true_at_length() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     let (kernel, initrd) = (guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));

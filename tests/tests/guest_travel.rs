@@ -497,7 +497,7 @@ fn guest_gnumach_journeys_and_answers_are_those_of_single_steps() {
 }
 
 #[test]
-fn guest_linux_686_journeys_and_answers_are_those_of_single_steps() {
+fn guest_linux_686_journeys_and_answers_are_those_of_single_steps_at_length() {
     let initrd = Content::from(file("initramfs-i386.cpio.gz").as_str());
     windows(&GuestBuilder::image(&file("linux-686")).initrd(initrd), 150_000_000, 0x0fed_cba9_8765_4321);
 }

@@ -99,7 +99,7 @@ const TYPED: [&str; 10] = [
 
 /// `TRAPLINE_TYPED=300` types for so many seconds.
 #[test]
-fn guest_linux_a_long_shell_session_replays() {
+fn guest_linux_a_long_shell_session_replays_at_length() {
     trapline_tests::turns::take().unwrap();
     let folder = TempDir::new().unwrap();
     let (mut terminal, file) = shell(folder.path());

@@ -35,7 +35,7 @@ fn the_demo_is_the_same() {
 
 /// Every recording gives its digests, records and console there too.
 #[test]
-fn the_recordings_are_verified() {
+fn the_recordings_are_verified_at_length() {
     for cpu in CPUS {
         let verified = on(cpu, &["verify", "tests/recordings"]);
         assert_eq!(verified.code, 0, "{cpu}: {}{}", verified.out, verified.err);
@@ -53,11 +53,11 @@ fn linux(cpu: &str, kernel: &str, initrd: &str, instructions: &str) {
 }
 
 #[test]
-fn guest_linux_amd64_is_the_same_without_newer_instructions() {
+fn guest_linux_amd64_is_the_same_without_newer_instructions_at_length() {
     linux("Nehalem", "linux-cloud-amd64", "initramfs-amd64", "200000000");
 }
 
 #[test]
-fn guest_linux_686_is_the_same_with_newer_instructions() {
+fn guest_linux_686_is_the_same_with_newer_instructions_at_length() {
     linux("max", "linux-686", "initramfs-i386", "120000000");
 }

@@ -29,7 +29,7 @@ fn an_embedded_guest_goes_on_from_a_file_in_a_new_process() {
 }
 
 #[test]
-fn guest_linux_goes_on_from_a_file_in_a_new_process() {
+fn guest_linux_goes_on_from_a_file_in_a_new_process_at_length() {
     for guest in ["linux:cloud-amd64", "linux:686"] {
         resumes(guest, 1);
     }

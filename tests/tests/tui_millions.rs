@@ -68,7 +68,7 @@ fn look_through() -> String {
 }
 
 #[test]
-fn guest_linux_more_than_a_million_hits_are_looked_through_without_a_late_frame() {
+fn guest_linux_more_than_a_million_hits_are_looked_through_without_a_late_frame_at_length() {
     trapline_tests::turns::take().unwrap();
     let mut late = Vec::new();
     for _ in 0..ATTEMPTS {

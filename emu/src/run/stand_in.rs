@@ -262,6 +262,10 @@ impl Core {
             None => self.halt = Some(Halt::Cut(Cut::Sensitive, 0)),
         }
         self.after_hook();
+        if self.halt.is_none() {
+            // As when a block begins: RDTSC need not search for its program counter.
+            self.cpu.engine.sync_pc(false);
+        }
     }
 
     fn execute_in_hook(&mut self, i: &Instruction, linear: u64) {
