@@ -23,6 +23,9 @@ pub use kallsyms::KallsymsError;
 pub use kmod::KernelModule;
 pub use user::{ModuleSegment, PAGE_SIZE, UserModule};
 
+/// What Linux puts before the name of a function for the padding in front of it.
+const PADDING: &str = "__pfx_";
+
 /// Why symbols or a module cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SymbolError {
@@ -334,6 +337,7 @@ impl Symbols {
                 .cmp(&(b.addr, &b.name, !b.sized, b.kind, b.binding))
         });
         list.dedup_by(|later, first| later.addr == first.addr && later.name == first.name);
+        label_padding(&mut list);
         list.sort_by(|a, b| a.addr.cmp(&b.addr).then_with(|| a.preference().cmp(&b.preference())));
         end_at_next(&mut list);
         let mut named: Vec<(&str, u32)> =
@@ -342,6 +346,22 @@ impl Symbols {
         let by_name = named.into_iter().map(|(_, index)| index).collect();
         let cover = cover(&list);
         Self { module: module.to_owned(), list, by_name, cover }
+    }
+}
+
+/// Makes a label of `__pfx_NAME` where the function NAME comes next: Linux with CONFIG_CALL_PADDING (from 6.2 on) names the
+/// padding before each function so, and lists it as code, which never runs. `list` is sorted by address.
+fn label_padding(list: &mut [Symbol]) {
+    let is_padding = |n: usize| {
+        let Some(name) = list[n].name.strip_prefix(PADDING) else { return false };
+        let mut after = list[n..].iter().skip_while(|symbol| symbol.addr == list[n].addr).peekable();
+        let next = after.peek().map(|symbol| symbol.addr);
+        let mut following = after.take_while(|symbol| Some(symbol.addr) == next);
+        list[n].is_function() && following.any(|symbol| symbol.is_function() && *symbol.name == *name)
+    };
+    let padding: Vec<usize> = (0..list.len()).filter(|n| is_padding(*n)).collect();
+    for n in padding {
+        list[n].kind = SymbolKind::Label;
     }
 }
 

@@ -107,6 +107,18 @@ fn bad_maps() {
     assert!(Symbols::from_system_map(b"", "k").unwrap().is_empty());
 }
 
+/// `__pfx_NAME` right before the function NAME is no function; one before another function is.
+#[test]
+fn padding_before_functions_is_no_function() {
+    let map = b"1000 t __pfx_first\n1010 t first\n1010 T also\n1020 t __pfx_other\n1030 t third\n\
+                1040 t __pfx_last\n1040 t __pfx_data\n1050 d data\n";
+    let symbols = Symbols::from_system_map(map, "k").unwrap();
+    let functions: Vec<&str> = symbols.functions().map(|symbol| symbol.name.as_ref()).collect();
+    assert_eq!(functions, ["also", "first", "__pfx_other", "third", "__pfx_data", "__pfx_last"]);
+    assert_eq!(symbols.lookup("__pfx_first").map(|symbol| (symbol.addr, symbol.size)), Some((0x1000, 0x10)));
+    assert_eq!(at(&symbols, 0x1008).as_deref(), Some("__pfx_first+0x8"));
+}
+
 #[test]
 fn nested_and_hostile_sizes() {
     let symbols = Symbols::from_elf(
