@@ -2,56 +2,88 @@
 # source list, so the system's architectures stay as they are. Read by scripts/fetch-guests, which gives
 # $guests, $work, say and die.
 
-# open_archive ARCH: the package lists of that architecture, once a run.
+# Debian's name of the release whose packages are fetched; empty: what the system's sources have.
+suite=
+
+# derived_sources FOLDER: the system's sources in FOLDER, with $suite in place of the release that they name.
+derived_sources() {
+    local own file
+    own=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME-}")
+    [ -n "$own" ] || die "cannot fetch packages of Debian's $suite: /etc/os-release does not say what the system's own release is"
+    mkdir -p "$1"
+    for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources}; do
+        if [ -f "$file" ]; then sed "s/\\b$own\\b/$suite/g" "$file" > "$1/${file##*/}"; fi
+    done
+    # Only its parts are read then; apt tells the two forms apart by the ending.
+    if [ -f "$1/sources.list" ]; then mv "$1/sources.list" "$1/main.list"; fi
+}
+
+# open_archive ARCH: the package lists of that architecture and $suite, once a run.
 open_archive() {
-    local arch=$1 root=$work/apt-$1
+    local arch=$1 root=$work/apt-$1${suite:+-$suite}
+    log=$work/log-$1${suite:+-$suite}
     apt_options=(
         -qq
         -o "APT::Architecture=$arch" -o "APT::Architectures=$arch"
         -o "Dir::State=$root/state" -o "Dir::State::status=$root/status"
         -o "Dir::Cache=$root/cache" -o "Acquire::Languages=none"
         -o "APT::Sandbox::User=$(id -un)" -o "Debug::NoLocking=true"
-        -o "Acquire::Retries=2"
+        -o "Acquire::Retries=2" -o "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false"
     )
+    if [ -n "$suite" ]; then
+        apt_options+=(-o "Dir::Etc::sourcelist=/dev/null" -o "Dir::Etc::sourceparts=$root/sources")
+    fi
     if [ -d "$root" ]; then return; fi
     command -v apt-get >/dev/null 2>&1 || die "cannot fetch packages: apt-get is not here (Debian 12 is needed)"
     mkdir -p "$root/state/lists/partial" "$root/cache/archives/partial"
     : > "$root/status"
-    say "reading the package lists ($arch)"
+    if [ -n "$suite" ]; then derived_sources "$root/sources"; fi
+    say "reading the package lists ($arch${suite:+, $suite})"
     # A third-party source that has no such architecture may fail here; the download is the judge.
-    apt-get "${apt_options[@]}" update >"$work/log-$arch" 2>&1 || true
+    apt-get "${apt_options[@]}" update >"$log" 2>&1 || true
 }
 
-# newest ARCH METAPACKAGE: the package that a metapackage of kernels stands for now.
-newest() {
-    local package
-    open_archive "$1"
-    package=$(apt-cache "${apt_options[@]}" show --no-all-versions "$2" 2>>"$work/log-$1" |
-        sed -n 's/^Depends: \(linux-image-[^ ,]*\).*/\1/p')
-    if [ -z "$package" ]; then
-        sed 's/^/    /' "$work/log-$1" >&2
-        die "cannot fetch $2 ($1): the package archive cannot be reached or does not offer it; the network is needed once"
-    fi
-    printf '%s\n' "$package"
+# cannot_fetch ARCH PACKAGE: ends the run, with what apt said.
+cannot_fetch() {
+    sed 's/^/    /' "$log" >&2
+    die "cannot fetch $2 ($1${suite:+, $suite}): the package archive cannot be reached or does not offer it; the network is needed once"
+}
+
+# try_deb ARCH PACKAGE: the package is $deb then. False if the archive does not have it.
+try_deb() {
+    local arch=$1 package=$2 folder=$work/$2-$1
+    open_archive "$arch"
+    say "fetching $package ($arch)"
+    rm -rf "$folder"
+    mkdir -p "$folder/tree"
+    (cd "$folder" && apt-get "${apt_options[@]}" download "$package") >>"$log" 2>&1 || return 1
+    deb=$(echo "$folder"/*.deb)
+    tree=$folder/tree
+}
+
+# take PATTERN ...: what $deb has of these paths is in $tree.
+take() {
+    dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$tree" --wildcards "$@" ||
+        die "$(basename "$deb") has not all of: $*"
 }
 
 # fetch_deb ARCH PACKAGE [PATTERN ...]: the package is $deb then, what it has of these paths is in $tree.
 fetch_deb() {
-    local arch=$1 package=$2 folder=$work/$2-$1
-    shift 2
-    open_archive "$arch"
-    say "fetching $package ($arch)"
-    deb=
-    tree=$folder/tree
-    rm -rf "$folder"
-    mkdir -p "$tree"
-    if ! (cd "$folder" && apt-get "${apt_options[@]}" download "$package") >>"$work/log-$arch" 2>&1; then
-        sed 's/^/    /' "$work/log-$arch" >&2
-        die "cannot fetch $package ($arch): the package archive cannot be reached or does not offer it; the network is needed once"
-    fi
-    deb=$(echo "$folder"/*.deb)
-    dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$tree" --wildcards "$@" ||
-        die "$package ($arch) has not all of: $*"
+    try_deb "$1" "$2" || cannot_fetch "$1" "$2"
+    take "${@:3}"
+}
+
+# fetch_newest ARCH METAPACKAGE: $package, the newest of the kernels that it stands for, as fetch_deb does without paths. While
+# an archive is being changed, its list may be ahead of its files: then an older one.
+fetch_newest() {
+    local packages
+    open_archive "$1"
+    packages=$(apt-cache "${apt_options[@]}" show "$2" 2>>"$log" |
+        sed -n 's/^Depends: \(linux-image-[^ ,]*\).*/\1/p')
+    for package in $packages; do
+        if try_deb "$1" "$package"; then return; fi
+    done
+    cannot_fetch "$1" "$2"
 }
 
 # keep MODE SOURCE FILE: puts a file beside its place in .guests, then there.

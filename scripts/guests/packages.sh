@@ -14,30 +14,41 @@ fetch_gnumach() {
     record gnumach gnumach.gz
 }
 
-# fetch_linux ARCH FLAVOUR: linux-FLAVOUR, its configuration, and modules-FLAVOUR/ with modules.dep.
+# fetch_linux ARCH FLAVOUR [VERSION SUITE]: linux-FLAVOUR, its configuration, and modules-FLAVOUR/ with modules.dep. The
+# kernel of another release of Debian has its version before the flavour: linux-VERSION-FLAVOUR.
 fetch_linux() {
-    local arch=$1 flavour=$2 package release
-    have "linux-$flavour" "linux-$flavour.config" "modules-$flavour/modules.dep" && return
-    package=$(newest "$arch" "linux-image-$flavour")
+    local arch=$1 name=${3:+$3-}$2 suite=${4-} package release
+    have "linux-$name" "linux-$name.config" "modules-$name/modules.dep" && return
+    fetch_newest "$arch" "linux-image-$2"
     release=${package#linux-image-}
-    fetch_deb "$arch" "$package" './boot/*' './lib/modules/*.ko'
-    keep 0644 "$tree/boot/vmlinuz-$release" "linux-$flavour"
-    keep 0644 "$tree/boot/config-$release" "linux-$flavour.config"
-    rm -rf "$guests/modules-$flavour" "$work/modules"
+    case $release in
+        ${3-}*) ;;
+        *) die "$package of Debian's $suite is not Linux $3, which the tests expect" ;;
+    esac
+    take './boot/*' '*/lib/modules/*.ko*'
+    keep 0644 "$tree/boot/vmlinuz-$release" "linux-$name"
+    keep 0644 "$tree/boot/config-$release" "linux-$name.config"
+    rm -rf "$guests/modules-$name" "$work/modules"
     mkdir "$work/modules"
     : > "$work/modules/modules.dep"
     local module
     for module in "${modules[@]}"; do take_module "$module"; done
-    mv "$work/modules" "$guests/modules-$flavour"
-    record "linux-$flavour" "linux-$flavour.config" "modules-$flavour/modules.dep"
+    mv "$work/modules" "$guests/modules-$name"
+    record "linux-$name" "linux-$name.config" "modules-$name/modules.dep"
+    rm -rf "$tree" "$deb"
 }
 
 # take_module NAME: the module and, before it, what it depends on; one line each in modules.dep, which has
 # every dependency after the module that needs it, as depmod does.
 take_module() {
     local file needs need line
-    file=$(find "$tree/lib/modules" -name "${1//[_-]/[_-]}.ko")
+    file=$(find "$tree" -path '*/lib/modules/*' -name "${1//[_-]/[_-]}.ko*")
     [ -n "$file" ] || return 0
+    # Debian 13 has compressed modules, which busybox does not load.
+    if [ "${file##*.}" = xz ]; then
+        xz -d "$file"
+        file=${file%.xz}
+    fi
     [ ! -e "$work/modules/${file##*/}" ] || return 0
     cp "$file" "$work/modules/"
     line="${file##*/}:"

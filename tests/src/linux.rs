@@ -20,7 +20,7 @@ pub const QUICK: &str = "cryptomgr.notests noisapnp";
 /// A Debian kernel with its initramfs images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Linux {
-    /// Debian's name of the flavour, e.g. `cloud-amd64`.
+    /// Debian's name of the flavour, e.g. `cloud-amd64`; of another release than Debian 12 after the version: `5.10-686`.
     pub flavour: &'static str,
     /// Debian's name of the architecture: `i386` or `amd64`.
     pub arch: &'static str,
@@ -33,7 +33,21 @@ pub static KERNELS: [Linux; 3] = [
     Linux { flavour: "amd64", arch: "amd64" },
 ];
 
+/// The kernels of Debian 11 and 13; the latter has none for i386.
+pub static OTHER_RELEASES: [Linux; 5] = [
+    Linux { flavour: "5.10-686", arch: "i386" },
+    Linux { flavour: "5.10-cloud-amd64", arch: "amd64" },
+    Linux { flavour: "5.10-amd64", arch: "amd64" },
+    Linux { flavour: "6.12-cloud-amd64", arch: "amd64" },
+    Linux { flavour: "6.12-amd64", arch: "amd64" },
+];
+
 impl Linux {
+    /// The kernel of this flavour, of any release.
+    pub fn of(flavour: &str) -> Option<&'static Self> {
+        KERNELS.iter().chain(&OTHER_RELEASES).find(|linux| linux.flavour == flavour)
+    }
+
     /// The bzImage.
     ///
     /// # Errors
@@ -122,7 +136,7 @@ pub fn drivers_image(folder: &Path, flavour: &str, test: &str) -> Result<PathBuf
     Ok(folder.join("initrd"))
 }
 
-/// The ELF file inside a bzImage: the payload unpacked by `xz` or `lz4` (Documentation/x86/boot.rst, `payload_offset`),
+/// The ELF file inside a bzImage: the payload unpacked by `xz`, `zstd` or `lz4` (Documentation/x86/boot.rst, `payload_offset`),
 /// whose last four bytes are the length unpacked.
 ///
 /// # Errors
@@ -138,7 +152,11 @@ pub fn unpack(bzimage: &[u8]) -> io::Result<Vec<u8>> {
     let payload =
         bzimage.get(start..start + word(0x24c)?).and_then(|payload| payload.split_last_chunk::<4>());
     let (packed, len) = payload.ok_or_else(none)?;
-    let tool = if packed.starts_with(b"\xfd7zXZ") { "xz" } else { "lz4" };
+    let tool = match packed {
+        [0xfd, b'7', b'z', ..] => "xz",
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => "zstd",
+        _ => "lz4",
+    };
     let mut child = Command::new(tool).arg("-dc").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let (to, packed) = (child.stdin.take(), packed.to_vec());
     let writer = std::thread::spawn(move || to.map_or(Ok(()), |mut to| to.write_all(&packed)));

@@ -27,3 +27,28 @@ fn guest_linux_686_passes_the_stress_script_at_length() {
 fn guest_linux_amd64_passes_the_stress_script_at_length() {
     passes_on_a_pc("amd64");
 }
+
+#[test]
+fn guest_linux_5_10_686_passes_the_stress_script_at_length() {
+    passes_on_a_pc("5.10-686");
+}
+
+#[test]
+fn guest_linux_5_10_amd64_passes_the_stress_script_at_length() {
+    passes_on_a_pc("5.10-amd64");
+}
+
+#[test]
+fn guest_linux_5_10_cloud_amd64_passes_the_stress_script_at_length() {
+    passes_on_a_pc("5.10-cloud-amd64");
+}
+
+#[test]
+fn guest_linux_6_12_amd64_passes_the_stress_script_at_length() {
+    passes_on_a_pc("6.12-amd64");
+}
+
+#[test]
+fn guest_linux_6_12_cloud_amd64_passes_the_stress_script_at_length() {
+    passes_on_a_pc("6.12-cloud-amd64");
+}

@@ -6,7 +6,7 @@
 use trapline_emu::load::Image;
 use trapline_emu::symbols::{Btf, Symbols};
 use trapline_os::Linux;
-use trapline_tests::linux::unpack;
+use trapline_tests::linux::{OTHER_RELEASES, unpack};
 use trapline_tests::root;
 
 /// A kernel of `.guests/`, the ELF file inside.
@@ -17,8 +17,10 @@ fn kernel(name: &str) -> Image {
 
 /// `Linux version R ...` in the image.
 fn release(image: &[u8]) -> String {
-    let mark = b"Linux version 6";
-    let at = image.windows(mark.len()).position(|window| window == mark).unwrap() + mark.len() - 1;
+    let mark = b"Linux version ";
+    let digits = |at: &usize| image.get(at + mark.len()).is_some_and(u8::is_ascii_digit);
+    let places = (0..image.len()).filter(|at| image[*at..].starts_with(mark));
+    let at = places.into_iter().find(digits).unwrap() + mark.len();
     image[at..].iter().take_while(|byte| **byte != b' ').map(|byte| char::from(*byte)).collect()
 }
 
@@ -50,11 +52,21 @@ fn check(name: &str, has_btf: bool) {
     let inferred = Linux::find(image.plan(), &symbols, None).unwrap();
     let btf = Btf::from_vmlinux(image.bytes()).unwrap();
     assert_eq!(btf.is_some(), has_btf);
+    let lacks = inferred.lacks().map(ToString::to_string);
+    let newer = "the kernel has no BTF, and only BTF shows how Linux from 6.2 on lays out files and mappings";
+    assert_eq!(lacks.as_deref(), release.starts_with("6.12").then_some(newer), "{release}");
     if let Some(btf) = &btf {
         assert_eq!(Linux::find(image.plan(), &symbols, Some(btf)).unwrap().as_inferred(), inferred);
         let names: Vec<String> =
             btf.parameters("do_sys_openat2").unwrap().into_iter().map(|p| p.name).collect();
         assert_eq!(names, ["dfd", "filename", "how"]);
+    }
+}
+
+#[test]
+fn guest_linux_of_other_releases_is_read() {
+    for linux in &OTHER_RELEASES {
+        check(&format!("linux-{}", linux.flavour), linux.arch == "amd64");
     }
 }
 

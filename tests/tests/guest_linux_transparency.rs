@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use trapline_session::{Command, Condition, Ending, Limits, Observer, Reply, Script, Session};
 use trapline_tests::boot::{Function, LINUX_LIMIT, LinuxBoot, PROMPT};
-use trapline_tests::linux::{KERNELS, Linux, STRESS_LINES, stress_oracle, stress_part};
+use trapline_tests::linux::{Linux, STRESS_LINES, stress_oracle, stress_part};
 use trapline_tests::root;
 
 /// Functions that are probed in each kernel.
@@ -88,10 +88,6 @@ fn run(session: &mut Session, until: &str) -> Run {
 fn hits(session: &mut Session) -> Vec<u64> {
     let Reply::Query { programs, .. } = session.apply(Command::Query).unwrap() else { panic!() };
     programs.iter().flat_map(|program| &program.points).map(|point| point.hits).collect()
-}
-
-fn kernel(flavour: &str) -> &'static Linux {
-    KERNELS.iter().find(|linux| linux.flavour == flavour).unwrap()
 }
 
 /// Pseudo-random numbers, the same in every run of the test: xorshift64.
@@ -185,7 +181,7 @@ fn compare_with_recorded(linux: &Linux, boot: &LinuxBoot, run: &Run) {
 
 /// To the prompt: as it is, with the host stopping it anywhere, probed, and counted without patches.
 fn repeats_and_does_not_notice(flavour: &str) {
-    let linux = kernel(flavour);
+    let linux = Linux::of(flavour).unwrap();
     let boot = LinuxBoot::shell(linux).unwrap();
     // What is recorded was not stopped by the host.
     compare_with_recorded(linux, &boot, &run_in_slices(&mut boot.session().unwrap()));
@@ -239,7 +235,7 @@ fn guest_linux_amd64_repeats_itself_and_does_not_notice_10_000_probes_at_length(
 /// platform, which has no ACPI: the guest cannot power off.
 #[test]
 fn guest_linux_stress_script_does_not_notice_10_000_probes_at_length() {
-    let boot = LinuxBoot::stress(kernel("cloud-amd64")).unwrap();
+    let boot = LinuxBoot::stress(Linux::of("cloud-amd64").unwrap()).unwrap();
     let end = STRESS_LINES.1;
     let plain = run(&mut boot.session().unwrap(), end);
     let mut probed = boot.session().unwrap();

@@ -44,6 +44,7 @@ mod guest_linux_listing;
 mod guest_linux_modules;
 mod guest_linux_pid;
 mod guest_linux_probes;
+mod guest_linux_releases;
 mod guest_linux_stacks;
 mod guest_linux_static;
 mod guest_linux_stress;

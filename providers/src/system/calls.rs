@@ -1,8 +1,9 @@
 //! The system calls of a Linux kernel: which function handles which number.
 //!
 //! Linux from 6.1.85 on dispatches by code: `x64_sys_call` and `ia32_sys_call` compare the number with constants and jump
-//! to the handler. That code is interpreted here for each number. Older kernels have tables of addresses. An
-//! instruction that the interpreter does not know ends the search for this number: it has no handler then.
+//! to the handler. That code is interpreted here for each number. Older kernels have tables of addresses; a kernel whose
+//! symbols are only functions shows its table in the code that uses it. An instruction that the interpreter does not know
+//! ends the search for this number: it has no handler then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +21,8 @@ const MOST: u32 = 1024;
 const LONGEST: usize = 200;
 /// Bytes of a dispatching function at most.
 const LARGEST: u64 = 1 << 16;
+/// The functions of a 32-bit kernel that call a handler by its table.
+const CALLERS: [&str; 2] = ["do_int80_syscall_32", "do_syscall_32_irqs_on"];
 /// The function that handles numbers without a system call.
 const NONE: &str = "ni_syscall";
 
@@ -77,9 +80,13 @@ pub fn by_code(target: &Target, dispatch: &str, wide: bool) -> BTreeMap<u32, u64
 
 /// The handlers in a table of addresses, by number. It ends where no function begins.
 pub fn by_table(target: &Target, kernel: &Kernel, table: &str) -> BTreeMap<u32, u64> {
-    let Some(table) = target.symbols().lookup(table) else { return BTreeMap::new() };
+    let named = target.symbols().lookup(table).map(|table| table.addr);
+    let narrow = kernel.width == Width::Bits32;
+    let Some(table) = named.or_else(|| narrow.then(|| table_in_code(target)).flatten()) else {
+        return BTreeMap::new();
+    };
     let address = |number: u32| {
-        let at = table.addr.checked_add(u64::from(number) * kernel.word())?;
+        let at = table.checked_add(u64::from(number) * kernel.word())?;
         let mut word = [0; 8];
         let bytes = target.image().plan().bytes_at(at, kernel.word() as usize)?;
         word.get_mut(..bytes.len())?.copy_from_slice(&bytes);
@@ -87,6 +94,21 @@ pub fn by_table(target: &Target, kernel: &Kernel, table: &str) -> BTreeMap<u32, 
         target.symbols().names_at(address).any(|symbol| symbol.is_function()).then_some(address)
     };
     (0..MOST).map_while(|number| Some((number, address(number)?))).collect()
+}
+
+/// The table that the code of a 32-bit kernel reads with the number as its index: the only one.
+fn table_in_code(target: &Target) -> Option<u64> {
+    let plan = target.image().plan();
+    let function = CALLERS.iter().find_map(|name| target.symbols().lookup(name))?;
+    let bytes = plan.bytes_at(function.addr, function.size.clamp(1, LARGEST) as usize)?;
+    let table = |i: Instruction| {
+        let indexed = i.memory_base() == Register::None && i.memory_index() != Register::None;
+        let at = i.memory_displacement64();
+        (indexed && i.memory_index_scale() == 4 && plan.is_executable(at) == Some(false)).then_some(at)
+    };
+    let decoder = Decoder::with_ip(32, &bytes, function.addr, DecoderOptions::NONE);
+    let found: BTreeSet<u64> = decoder.into_iter().filter_map(table).collect();
+    found.first().copied().filter(|_| found.len() == 1)
 }
 
 /// The name of the system call that the function at an address handles.
@@ -128,12 +150,12 @@ impl Dispatch<'_> {
     /// The handler of a number.
     fn handler(&self, number: u32) -> Option<u64> {
         let register = if self.wide { Register::ESI } else { Register::EDX };
-        let (mut at, mut compared) = (self.start, None);
+        let (mut at, mut compared, mut traced) = (self.start, None, self.start);
         for _ in 0..LONGEST {
             let i = self.instruction(at)?;
             at = match i.flow_control() {
                 // The call of the function tracer.
-                FlowControl::Call if at == self.start => i.next_ip(),
+                FlowControl::Call if at == traced => i.next_ip(),
                 FlowControl::Call | FlowControl::UnconditionalBranch
                     if !self.holds(i.near_branch_target()) =>
                 {
@@ -152,7 +174,8 @@ impl Dispatch<'_> {
                         Mnemonic::Test if i.op0_register() == register && i.op1_register() == register => {
                             compared = Some((number, 0));
                         }
-                        Mnemonic::Nop | Mnemonic::Push | Mnemonic::Endbr32 | Mnemonic::Endbr64 => {}
+                        Mnemonic::Endbr32 | Mnemonic::Endbr64 => traced = i.next_ip(),
+                        Mnemonic::Nop | Mnemonic::Push => {}
                         // The frame pointer, and NOPs of several bytes.
                         Mnemonic::Mov | Mnemonic::Lea if is_harmless(&i) => {}
                         _ => return None,

@@ -1,11 +1,14 @@
 //! What the views need to know of a Linux kernel: where its current task is, and where members lie in its structures.
 
+use std::collections::BTreeMap;
+
 use trapline_emu::Core;
 use trapline_emu::load::Width;
-use trapline_emu::symbols::{Btf, Symbol};
+use trapline_emu::symbols::{Btf, Parameter, Symbol};
 use trapline_interposer::Place;
 use trapline_os::Linux;
 
+use super::table::ROWS;
 use crate::target::{Abi, Target};
 
 /// A Linux kernel.
@@ -13,12 +16,16 @@ use crate::target::{Abi, Target};
 pub struct Kernel {
     /// Width of its words.
     pub width: Width,
-    /// Addresses of `current_task` in its per-CPU data, and of the distance of those.
+    /// Addresses of the current task in its per-CPU data, and of the distance of those.
     current: Option<(u64, u64)>,
     /// Offsets in `task_struct` of the id of a thread and of that of its process.
     ids: Option<(u64, u64)>,
     /// Offset in `task_struct` of the flag that a system call of 32 bits runs.
     pub compat_status: Option<u64>,
+    /// Offset of `filename` in `struct linux_binprm`.
+    pub program_path: Option<u64>,
+    /// The types of the parameters of the table's functions, if the kernel has BTF.
+    parameters: BTreeMap<&'static str, Vec<String>>,
     /// Name of the kernel, as probes have it.
     pub name: std::sync::Arc<str>,
 }
@@ -32,14 +39,30 @@ impl Kernel {
         let address = |name: &str| symbols.lookup(name).map(|symbol| symbol.addr);
         let btf = Btf::from_vmlinux(&plan.image).ok().flatten();
         let profile = Linux::find(plan, symbols, btf.as_ref()).ok();
-        let status = btf.as_ref().and_then(|btf| btf.member("task_struct", "thread_info.status"));
+        let offset = |name: &str, path: &str| Some(btf.as_ref()?.member(name, path)?.offset());
+        let named = ROWS.iter().flat_map(|row| row.at).map(|at| at.function());
+        let parameters = |name| Some((name, btf.as_ref()?.parameters(name)?));
+        let types = |(name, all): (_, Vec<Parameter>)| (name, all.into_iter().map(|p| p.type_name).collect());
         Some(Self {
             width: plan.width,
-            current: address("current_task").zip(address("__per_cpu_offset")),
-            ids: profile.map(|profile| profile.id_offsets()),
-            compat_status: status.map(|status| status.offset()),
+            current: profile
+                .as_ref()
+                .map(Linux::current_addresses)
+                .or_else(|| address("current_task").zip(address("__per_cpu_offset"))),
+            ids: profile.as_ref().map(Linux::id_offsets),
+            compat_status: offset("task_struct", "thread_info.status"),
+            program_path: offset("linux_binprm", "filename"),
+            parameters: named.filter_map(parameters).map(types).collect(),
             name: target.kernel_name().into(),
         })
+    }
+
+    /// The type of a parameter of one of the table's functions: `None` if the types are unknown, an empty one if there is
+    /// no such parameter.
+    pub fn parameter(&self, function: &str, n: u8) -> Option<&str> {
+        // Functions in assembly are described without parameters.
+        let all = self.parameters.get(function).filter(|all| !all.is_empty())?;
+        Some(all.get(usize::from(n)).map_or("", String::as_str))
     }
 
     /// Bytes of a word.

@@ -1,7 +1,7 @@
 //! The probes of `proc`, `sched` and `io` as data: what each is a view of.
 //!
 //! Names and arguments are DTrace's (the DTrace guide, chapters "proc Provider", "sched Provider", "io Provider"); the
-//! functions are those of Linux 6.1.
+//! functions are those of Linux 5.10, 6.1 and 6.12. If a kernel has BTF, its functions must take what a row expects.
 
 use super::SystemError;
 
@@ -10,8 +10,18 @@ use super::SystemError;
 pub enum At {
     /// At the first instruction of a function.
     Entry(&'static str),
+    /// The same, if the kernel has none of the functions before it.
+    Else(&'static str),
     /// At the returns of a function.
     Return(&'static str),
+}
+
+impl At {
+    /// The function.
+    pub const fn function(self) -> &'static str {
+        let (Self::Entry(name) | Self::Else(name) | Self::Return(name)) = self;
+        name
+    }
 }
 
 /// A value at such a place.
@@ -25,8 +35,9 @@ pub enum Value {
     Error,
     /// The current task.
     Current,
-    /// The word that an argument points to.
-    PointedTo(u8),
+    /// The path of the program that is loaded: `filename` of the first argument, a `struct linux_binprm`, if BTF tells
+    /// where that is; else what the third argument, a `struct filename`, begins with.
+    ProgramPath,
     /// The reason for the end of a process, from an exit code in an argument: CLD_EXITED, CLD_KILLED or CLD_DUMPED.
     ExitReason(u8),
     /// A number.
@@ -86,8 +97,8 @@ const BUFFER: &[Typed] = &[
     (FIRST, BIO, "fileinfo_t *", "file"),
 ];
 
-use At::{Entry, Return};
-use Value::{Argument, Current, Error, ExitReason, PointedTo, Returned};
+use At::{Else, Entry, Return};
+use Value::{Argument, Current, Error, ExitReason, ProgramPath, Returned};
 
 const fn row(
     provider: &'static str,
@@ -102,12 +113,18 @@ const fn row(
 /// All rows.
 pub const ROWS: &[Row] = &[
     row("io", "done", &[Entry("bio_endio")], When::Always, BUFFER),
-    row("io", "start", &[Entry("submit_bio_noacct_nocheck")], When::Always, BUFFER),
+    row(
+        "io",
+        "start",
+        &[Entry("submit_bio_noacct_nocheck"), Else("submit_bio_noacct")],
+        When::Always,
+        BUFFER,
+    ),
     // The function has given up the bio when it returns.
     row("io", "wait-done", &[Return("submit_bio_wait")], When::Always, &[]),
     row("io", "wait-start", &[Entry("submit_bio_wait")], When::Always, BUFFER),
     row("proc", "create", &[Entry("wake_up_new_task")], When::FirstThread(FIRST), &[process(FIRST)]),
-    row("proc", "exec", &[Entry("bprm_execve")], When::Always, &[(PointedTo(2), "char *", "", "path")]),
+    row("proc", "exec", &[Entry("bprm_execve")], When::Always, &[(ProgramPath, "char *", "", "path")]),
     row(
         "proc",
         "exec-failure",
@@ -130,7 +147,7 @@ pub const ROWS: &[Row] = &[
     row(
         "proc",
         "signal-send",
-        &[Entry("__send_signal_locked")],
+        &[Entry("__send_signal_locked"), Else("__send_signal")],
         When::Always,
         &[lwp(Argument(2)), process(Argument(2)), (FIRST, "int", "", "signal")],
     ),
@@ -164,8 +181,21 @@ pub const ROWS: &[Row] = &[
     // The next task is already the current one.
     row("sched", "on-cpu", &[Entry("finish_task_switch")], When::Always, &[]),
     row("sched", "surrender", &[Entry("do_sched_yield")], When::Always, &[lwp(Current), process(Current)]),
-    row("sched", "tick", &[Entry("scheduler_tick")], When::Always, &[lwp(Current), process(Current)]),
-    row("sched", "wakeup", &[Entry("ttwu_do_wakeup")], When::Always, &[lwp(SECOND), process(SECOND)]),
+    row(
+        "sched",
+        "tick",
+        &[Entry("scheduler_tick"), Else("sched_tick")],
+        When::Always,
+        &[lwp(Current), process(Current)],
+    ),
+    // Where the first one is inlined, the second one contains it, for threads that were not in the run queue.
+    row(
+        "sched",
+        "wakeup",
+        &[Entry("ttwu_do_wakeup"), Else("ttwu_do_activate")],
+        When::Always,
+        &[lwp(SECOND), process(SECOND)],
+    ),
 ];
 
 /// Probes of DTrace without a place in Linux, and what to use instead.

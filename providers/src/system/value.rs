@@ -26,8 +26,11 @@ fn value(kernel: &Kernel, core: &Core, value: Value) -> Result<u64, ArgumentErro
         Value::Returned => returned().map(i64::cast_unsigned),
         Value::Error => returned().map(|value: i64| value.wrapping_neg().cast_unsigned()),
         Value::Current => kernel.current(core).ok_or(ArgumentError::None),
-        Value::PointedTo(n) => {
-            let at = argument(n)?;
+        Value::ProgramPath => {
+            let at = match kernel.program_path {
+                Some(offset) => argument(0)?.wrapping_add(offset),
+                None => argument(2)?,
+            };
             kernel.read(core, at).ok_or(ArgumentError::Fault(at))
         }
         Value::ExitReason(n) => argument(n).map(|code| match (code & SIGNAL, code & DUMPED) {

@@ -31,8 +31,12 @@ fn row_probes(target: &Target, kernel: &Arc<Kernel>, row: &Row) -> Result<Vec<Pr
     needs(kernel, row)?;
     let mut probes = Vec::new();
     for at in row.at {
-        let (At::Entry(name) | At::Return(name)) = at;
+        let name = &at.function();
+        if matches!(at, At::Else(_)) && !probes.is_empty() {
+            continue;
+        }
         let Some(function) = function(target, name) else { continue };
+        takes(kernel, row, name)?;
         if function.name.as_ref() != *name && !may_be_copy(row) {
             return Err(format!(
                 "the kernel has {name} only as {}, whose arguments are unknown",
@@ -51,7 +55,7 @@ fn row_probes(target: &Target, kernel: &Arc<Kernel>, row: &Row) -> Result<Vec<Pr
         probes.push(Probe { id: 0, name: Arc::new(name), sites, logged, processes: None, types });
     }
     if probes.is_empty() {
-        let names: Vec<&str> = row.at.iter().map(|(At::Entry(name) | At::Return(name))| *name).collect();
+        let names: Vec<&str> = row.at.iter().map(|at| at.function()).collect();
         return Err(format!("the kernel has no function {}", names.join(" or ")));
     }
     Ok(probes)
@@ -83,6 +87,21 @@ fn needs(kernel: &Kernel, row: &Row) -> Result<(), String> {
     }
 }
 
+/// Whether a function takes what the row expects, as far as the kernel describes its functions: versions differ.
+fn takes(kernel: &Kernel, row: &Row, function: &str) -> Result<(), String> {
+    for (value, native, ..) in row.arguments {
+        let (Value::Argument(n) | Value::ExitReason(n)) = value else { continue };
+        let Some(own) = kernel.parameter(function, *n) else { return Ok(()) };
+        // Numbers have types with several names.
+        if own.is_empty() || native.starts_with("struct") && own != *native {
+            return Err(format!(
+                "the kernel's function {function} takes other parameters than those that are known"
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn sites(
     target: &Target,
     kernel: &Arc<Kernel>,
@@ -107,7 +126,7 @@ fn sites(
     };
     let outside = || format!("{} does not lie in the kernel's image", function.name);
     match at {
-        At::Entry(_) => {
+        At::Entry(_) | At::Else(_) => {
             let (place, opcode) = place(target, function.addr).ok_or_else(outside)?;
             Ok(vec![own(place, opcode, "entry of the function")])
         }

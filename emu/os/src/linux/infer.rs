@@ -3,7 +3,7 @@
 //! The compiler fills in `init_task` and `init_mm`, with values known from the kernel's sources: lists that point to
 //! themselves, a priority of 140, pointers to each other, the name "swapper". Each member is found by such a pattern,
 //! which must occur exactly once; otherwise there is an error, never a guess. On kernels with BTF, the result equals
-//! BTF's.
+//! that of BTF. How files and mappings are laid out cannot be seen here; it is known up to Linux 6.1.
 //!
 //! The image of a dump is that of a kernel that has run: lists have members, the name has got the number of its CPU, and
 //! counts have grown. What such a kernel may have changed has a second, wider pattern, for it alone.
@@ -12,7 +12,7 @@ use trapline_emu::load::LoadPlan;
 use trapline_emu::symbols::Symbols;
 
 use super::LinuxError;
-use super::layout::{Layout, MmLayout, TaskLayout};
+use super::layout::{FileLayout, Layout, Mappings, TaskLayout, Threads};
 use super::stacks::STACK;
 
 /// Most bytes searched of `task_struct` and `mm_struct`.
@@ -28,6 +28,16 @@ const MOST_COUNT: u32 = 1 << 20;
 const CODE: u64 = 0x1000;
 /// MAX_PRIO, the priority of `init_task.pushable_tasks`.
 const MAX_PRIO: u64 = 140;
+/// Most bytes from the start of a `signal_struct` to the list of its threads.
+const SIGNAL_HEAD: u64 = 0x40;
+/// The flags of `init_mm`'s tree: MT_FLAGS_ALLOC_RANGE and MT_FLAGS_LOCK_EXTERN; perhaps MT_FLAGS_USE_RCU too.
+const TREE_FLAGS: u32 = 0x301;
+const TREE_FLAG_RCU: u32 = 2;
+/// Where `mm_struct` has its tree: from 6.6 after a cache line with the count of references.
+const TREES: [u64; 2] = [0, 64];
+/// The permitted capabilities of `init_cred`, all of them, end the part whose place depends on the size of the count
+/// before the user id: (their offset, that of the id).
+const PERMITTED: [(u64, u64); 3] = [(48, 4), (52, 8), (56, 8)];
 
 /// A structure of the image, by words.
 struct Words<'a> {
@@ -87,10 +97,40 @@ impl Words<'_> {
     }
 }
 
-/// The layout, and the kernel's top page table.
-pub(super) fn infer(plan: &LoadPlan, symbols: &Symbols, init_task: u64) -> Result<(Layout, u64), LinuxError> {
+/// What the initial data of a kernel shows.
+pub(super) struct Inferred {
+    pub layout: Layout,
+    /// Virtual address of the kernel's top page table.
+    pub root: u64,
+    /// Why the layout lacks that of files.
+    pub lacks: Option<LinuxError>,
+}
+
+/// The layout. `current` is the address of the first task in the image's per-CPU data.
+pub(super) fn infer(
+    plan: &LoadPlan,
+    symbols: &Symbols,
+    (init_task, current): (u64, u64),
+) -> Result<Inferred, LinuxError> {
     let by = |has_run| infer_from(plan, symbols, init_task, has_run);
-    by(false).or_else(|error| by(true).map_err(|_| error))
+    let found = by(false).or_else(|error| by(true).map_err(|_| error))?;
+    // Kernels from 6.2 on have the current task in a structure; nothing names its member but its initial value.
+    let w = u64::from(plan.width.bits() / 8);
+    let per_cpu = Words { plan, base: current, size: w, w, has_run: false };
+    let moved = symbols.lookup("current_task").is_none();
+    if moved && !per_cpu.is(0, init_task) {
+        let what = "pcpu_hot.current_task, the first task";
+        return Err(LinuxError::NotInferred { what, found: "nowhere" });
+    }
+    if moved { Ok(found.without_files()) } else { Ok(found) }
+}
+
+impl Inferred {
+    /// The same for a kernel from 6.2 on, whose files and mappings are laid out by its configuration.
+    fn without_files(self) -> Self {
+        let lacks = self.lacks.unwrap_or(LinuxError::NewerFiles);
+        Self { layout: Layout { files: None, ..self.layout }, lacks: Some(lacks), ..self }
+    }
 }
 
 fn infer_from(
@@ -98,7 +138,7 @@ fn infer_from(
     symbols: &Symbols,
     init_task: u64,
     has_run: bool,
-) -> Result<(Layout, u64), LinuxError> {
+) -> Result<Inferred, LinuxError> {
     let w = u64::from(plan.width.bits() / 8);
     let task = Words { plan, base: init_task, size: TASK_SIZE, w, has_run };
     let layout = task_layout(&task, symbols)?;
@@ -108,9 +148,14 @@ fn infer_from(
     let mm = in_image.or_else(|| has_run.then(|| init_mm(plan, symbols, words)).flatten());
     let mm =
         mm.ok_or(LinuxError::NotInferred { what: "active_mm, after pushable_dl_tasks", found: "nowhere" })?;
-    let mm_layout = mm_layout(&mm, symbols)?;
-    let root = mm.at(mm_layout.pgd).unwrap_or(0);
-    Ok((Layout::ordered(w, layout, mm_layout), root))
+    let (pgd, exe_file) = mm_layout(&mm, symbols)?;
+    let (files, lacks) = match mappings(&mm, pgd) {
+        Ok(mappings) => (Some(FileLayout::ordered(w, mappings, exe_file)), None),
+        Err(error) => (None, Some(error)),
+    };
+    let cred_uid = cred_uid(&task, layout.cred)?;
+    let root = mm.at(pgd).unwrap_or(0);
+    Ok(Inferred { layout: Layout { task: layout, cred_uid, pgd, files }, root, lacks })
 }
 
 /// `init_mm` of a kernel whose first task uses the memory of another one: the only structure like it whose address is in the
@@ -168,10 +213,7 @@ fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<TaskLayout, LinuxE
     })?;
     let pid = pid(task, symbols, parent)?;
     // Lists ptraced and ptrace_entry, thread_pid and four pid_links lie between.
-    let thread_group = parent + (6 + 1 + 4 + 1 + 8) * w;
-    if !task.empty_list(thread_group) {
-        return Err(LinuxError::NotInferred { what: "thread_group, after pid_links", found: "nowhere" });
-    }
+    let threads = threads(task, parent + (6 + 1 + 4 + 1 + 8) * w)?;
     let prio = task.only("pushable_tasks, a priority of 140 after an empty list", |at| {
         task.at(at).is_some_and(|word| word & 0xffff_ffff == MAX_PRIO)
             && at >= 2 * w
@@ -187,7 +229,7 @@ fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<TaskLayout, LinuxE
         tasks: prio - 2 * w,
         // After real_parent, parent, children and sibling.
         group_leader: parent + 6 * w,
-        thread_group,
+        threads,
         mm,
         pid,
         tgid: pid + 4,
@@ -196,6 +238,37 @@ fn task_layout(task: &Words<'_>, symbols: &Symbols) -> Result<TaskLayout, LinuxE
         stack: Some(stack),
     };
     Ok(layout)
+}
+
+/// The list of the threads: the first task is alone, so it is empty, or from 6.7 on has one element.
+fn threads(task: &Words<'_>, at: u64) -> Result<Threads, LinuxError> {
+    if task.empty_list(at) {
+        return Ok(Threads::Group(at));
+    }
+    let none =
+        LinuxError::NotInferred { what: "thread_group or thread_node, after pid_links", found: "nowhere" };
+    let head = task.at(at).filter(|head| task.is(at + task.w, *head)).ok_or(none.clone())?;
+    let list = Words { base: head, size: 2 * task.w, ..*task };
+    let node = task.base.wrapping_add(at);
+    if !list.is(0, node) || !list.is(task.w, node) {
+        return Err(none);
+    }
+    let before = |word: u64| head.checked_sub(word).filter(|into| (1..=SIGNAL_HEAD).contains(into));
+    let signal = task.only("signal, a structure that begins before the list of threads", |at| {
+        task.at(at).and_then(before).is_some_and(|into| into.is_multiple_of(task.w))
+    })?;
+    let into = task.at(signal).and_then(before).unwrap_or_default();
+    Ok(Threads::Signal { signal, head: into, node: at })
+}
+
+/// The user id in `init_cred`, a 0 like what is around it: the first number after it that is not 0 shows the place.
+fn cred_uid(task: &Words<'_>, cred: u64) -> Result<u64, LinuxError> {
+    let cred = Words { base: task.at(cred).unwrap_or_default(), ..*task };
+    let first = (8..64).step_by(4).find(|at| cred.u32(*at) != Some(0));
+    let found = PERMITTED.iter().find(|(permitted, _)| Some(*permitted) == first);
+    found
+        .map(|(_, uid)| *uid)
+        .ok_or(LinuxError::NotInferred { what: "cred.cap_permitted, after the ids", found: "nowhere" })
 }
 
 /// stack, which begins at a multiple of its size, before the count of references and flags.
@@ -228,29 +301,45 @@ fn pid(task: &Words<'_>, symbols: &Symbols, parent: u64) -> Result<u64, LinuxErr
     }
 }
 
-fn mm_layout(mm: &Words<'_>, symbols: &Symbols) -> Result<MmLayout, LinuxError> {
+/// pgd and exe_file of `mm_struct`.
+fn mm_layout(mm: &Words<'_>, symbols: &Symbols) -> Result<(u64, u64), LinuxError> {
     let w = mm.w;
-    let what = "mm_mt, a lock, an empty root and flags at the start of init_mm";
-    let flags = mm.plan.bytes_at(mm.base.wrapping_add(2 * w), 4).is_some_and(|flags| flags != [0; 4]);
-    if !flags || !mm.is(w, 0) {
-        return Err(LinuxError::NotInferred { what, found: "nowhere" });
-    }
     let most = if mm.has_run { MOST_COUNT } else { 1 };
-    // A page of the image; membarrier_state 0, if it is there; two users, one reference.
+    let is_count = |at: u64| mm.u32(at).is_some_and(|count| (1..=most).contains(&count));
+    // A page of the image; membarrier_state 0, if it is there; two users; one reference, from 6.6 on at the start.
     let pgd = mm.only("pgd, a page of the image before mm_users 2 and mm_count 1", |at| {
         let table = mm.at(at).is_some_and(|page| {
             page != 0 && page.is_multiple_of(0x1000) && mm.plan.bytes_at(page, 0x1000).is_some()
         });
-        let counts = |at: u64| {
-            mm.u32(at) == Some(2) && mm.u32(at + 4).is_some_and(|count| (1..=most).contains(&count))
-        };
+        let users = |at: u64| mm.u32(at) == Some(2);
+        let counts = |at: u64| users(at) && (is_count(at + 4) || is_count(0));
         table && (counts(at + w) || mm.u32(at + w) == Some(0) && counts(at + w + 4))
     })?;
     let namespace = symbols
         .lookup("init_user_ns")
         .ok_or(LinuxError::NotInferred { what: "init_user_ns, a symbol", found: "nowhere" })?;
     let user_ns = mm.only("user_ns, init_user_ns", |at| mm.is(at, namespace.addr))?;
-    Ok(MmLayout { root: w, pgd, exe_file: user_ns + w })
+    Ok((pgd, user_ns + w))
+}
+
+/// How `mm_struct` keeps its mappings.
+fn mappings(mm: &Words<'_>, pgd: u64) -> Result<Mappings, LinuxError> {
+    let w = mm.w;
+    let flags = |at: u64| mm.u32(at).is_some_and(|flags| flags & !TREE_FLAG_RCU == TREE_FLAGS);
+    // A lock, an empty root, flags.
+    if mm.is(0, 0) && mm.is(w, 0) && flags(2 * w) {
+        return Ok(Mappings::Tree(w));
+    }
+    // From 6.5 on the flags come second.
+    if TREES.iter().any(|at| mm.u32(*at) == Some(0) && flags(at + 4) && mm.is(at + 8, 0)) {
+        return Err(LinuxError::NewerFiles);
+    }
+    // No first mapping, an empty tree by red and black; then what the first task does not use either.
+    if (0..pgd / w).all(|word| mm.is(word * w, 0)) {
+        return Ok(Mappings::List { first: 0, next: 2 * w });
+    }
+    let what = "mm_mt or mmap, an empty root at the start of init_mm";
+    Err(LinuxError::NotInferred { what, found: "nowhere" })
 }
 
 /// The head of the list of modules, for a kernel that does not name it: the only list in the image's data whose address is in

@@ -1,7 +1,9 @@
-//! The profile of Linux 6.1 (Debian 12) on one CPU, from kallsyms and BTF. No guest code runs.
+//! The profile of Linux on one CPU, from kallsyms and BTF, or without BTF from the kernel's initial data. No guest code
+//! runs. Which form a structure has is seen from its members, never from the kernel's version; tests cover 5.10, 6.1 and
+//! 6.12 (Debian 11 to 13).
 //!
-//! The current task is per-CPU data: `current_task` at the distance `__per_cpu_offset[0]`, which holds in user mode and
-//! in the kernel alike, before and after `swapgs`. Memory is read through the kernel's own page tables (`memory.rs`).
+//! The current task is per-CPU data: `current_task`, or the member of `pcpu_hot`, at the distance `__per_cpu_offset[0]`,
+//! which holds in user mode and in the kernel alike, before and after `swapgs`. Memory is read through the kernel's own page tables (`memory.rs`).
 //! The kernel must be where it was linked, as the loader puts it; otherwise, as the name of `init_task` shows, every
 //! result is "unknown".
 //!
@@ -27,7 +29,8 @@ mod stacks;
 pub use log::read as kernel_log;
 pub use modules::{ModuleDetails, ModuleSection};
 
-use layout::Layout;
+use infer::Inferred;
+use layout::{FileLayout, Layout, Mappings, Threads};
 use memory::{Map, Memory};
 use modules::ModuleLayout;
 use stacks::{CodeLayout, SwitchedLayout};
@@ -51,14 +54,14 @@ pub enum LinuxError {
         name: &'static str,
     },
     /// BTF lacks it.
-    #[error("the kernel's BTF has no member {path} of struct {name}; Linux 6.1 has one")]
+    #[error("the kernel's BTF has no member {path} of struct {name}; Linux 5.10, 6.1 and 6.12 have one")]
     NoMember {
         /// The structure.
         name: &'static str,
         /// The member.
         path: &'static str,
     },
-    /// A kernel without BTF does not match Linux 6.1.
+    /// A kernel without BTF has other initial data than those that are known.
     #[error("the kernel has no BTF, and its initial data has {found} what marks {what}")]
     NotInferred {
         /// The member and its mark.
@@ -66,6 +69,9 @@ pub enum LinuxError {
         /// Where the mark is.
         found: &'static str,
     },
+    /// A kernel without BTF whose configuration decides where files and mappings have their members.
+    #[error("the kernel has no BTF, and only BTF shows how Linux from 6.2 on lays out files and mappings")]
+    NewerFiles,
     /// Not in the image.
     #[error("{name} at {address:#x} does not lie in the image")]
     Outside {
@@ -88,14 +94,28 @@ pub struct Linux {
     module: ModuleLayout,
     code: Option<CodeLayout>,
     switched: Option<SwitchedLayout>,
+    lacks: Option<LinuxError>,
 }
 
 impl Linux {
-    /// The same without the data that only BTF provides: where modules keep their symbols and ORC tables. This allows
-    /// comparing two profiles of one kernel.
+    /// The same without the data that only BTF provides: where modules keep their symbols and ORC tables, and for kernels
+    /// whose threads are listed with their signals also files. This allows comparing two profiles of one kernel.
     #[must_use]
-    pub fn as_inferred(self) -> Self {
-        Self { code: None, switched: None, ..self }
+    pub fn as_inferred(mut self) -> Self {
+        if let Threads::Signal { .. } = self.layout.task.threads {
+            (self.layout.files, self.lacks) = (None, Some(LinuxError::NewerFiles));
+        }
+        Self { module: self.module.as_inferred(), code: None, switched: None, ..self }
+    }
+
+    /// What is not known of the kernel: its processes have no mappings and no programs then.
+    pub fn lacks(&self) -> Option<&LinuxError> {
+        self.lacks.as_ref()
+    }
+
+    /// Where the image's per-CPU data has the current task, and where the distance from there to that of CPU 0 is.
+    pub const fn current_addresses(&self) -> (u64, u64) {
+        (self.current_task, self.per_cpu_offset)
     }
 
     /// The profile of the kernel that `plan` loads, with its `symbols` and, if it has any, its `btf`.
@@ -107,9 +127,14 @@ impl Linux {
             symbols.lookup(name).map(|symbol| symbol.addr).ok_or(LinuxError::NoSymbol { name })
         };
         let init_task = symbol("init_task")?;
-        let (layout, root) = match btf {
-            Some(btf) => (Layout::from_btf(btf)?, symbol("init_top_pgt").or(symbol("swapper_pg_dir"))?),
-            None => infer::infer(plan, symbols, init_task)?,
+        let current_task = current_task(symbols, btf)?;
+        let Inferred { layout, root, lacks } = match btf {
+            Some(btf) => {
+                let (layout, lacks) = Layout::from_btf(btf)?;
+                let root = symbol("init_top_pgt").or(symbol("swapper_pg_dir"))?;
+                Inferred { layout, root, lacks }
+            }
+            None => infer::infer(plan, symbols, (init_task, current_task))?,
         };
         let map = Map::new(plan, root)
             .ok_or(LinuxError::Outside { name: "the kernel's page table", address: root })?;
@@ -123,12 +148,13 @@ impl Linux {
             layout,
             map,
             init_task,
-            current_task: symbol("current_task")?,
+            current_task,
             per_cpu_offset: symbol("__per_cpu_offset")?,
             modules_head: symbol("modules").ok().or_else(|| infer::modules_head(plan, symbols)),
             module: ModuleLayout::new(plan.width, btf),
             code: btf.and_then(CodeLayout::from_btf),
             switched: btf.and_then(SwitchedLayout::from_btf),
+            lacks,
         })
     }
 
@@ -185,9 +211,49 @@ impl Linux {
         memory.pointer(memory.add(task, self.layout.task.mm))
     }
 
+    /// The task's further threads, at most `most`; its own is not among them.
+    fn threads(&self, memory: &Memory<'_>, leader: u64, most: usize) -> Vec<u64> {
+        match self.layout.task.threads {
+            Threads::Group(link) => listed(memory, memory.add(leader, link), link, most),
+            Threads::Signal { signal, head, node } => {
+                let Some(signal) = memory.pointer(memory.add(leader, signal)) else { return Vec::new() };
+                let mut all = listed(memory, memory.add(signal, head), node, most);
+                all.retain(|task| *task != leader);
+                all
+            }
+        }
+    }
+
+    /// The addresses of the mappings of a process, and for each the range that its tree says; at most
+    /// [`MAX_MAPPINGS`].
+    fn areas(&self, memory: &Memory<'_>, files: &FileLayout, mm: u64) -> Vec<(u64, Option<(u64, u64)>)> {
+        match files.mappings {
+            Mappings::Tree(root) => {
+                let Some(root) = memory.pointer(memory.add(mm, root)) else { return Vec::new() };
+                let entries = maple::entries(memory, root, MAX_MAPPINGS).into_iter();
+                entries.map(|entry| (entry.value, Some((entry.first, entry.last)))).collect()
+            }
+            Mappings::List { first, next } => {
+                let mut found = Vec::new();
+                let mut at = memory.pointer(memory.add(mm, first));
+                while let Some(vma) = at.filter(|_| found.len() < MAX_MAPPINGS) {
+                    found.push((vma, None));
+                    at = memory.pointer(memory.add(vma, next));
+                }
+                found
+            }
+        }
+    }
+
     /// `budget` is what is left for paths.
-    fn mapping(&self, memory: &Memory<'_>, mm: u64, vma: u64, budget: &mut usize) -> Option<Mapping> {
-        let layout = &self.layout.vma;
+    fn mapping(
+        memory: &Memory<'_>,
+        files: &FileLayout,
+        mm: u64,
+        vma: u64,
+        budget: &mut usize,
+    ) -> Option<Mapping> {
+        let layout = &files.vma;
         let word = |offset: u64| memory.word(memory.add(vma, offset));
         let (start, end, flags) = (word(layout.start)?, word(layout.end)?, word(layout.flags)?);
         if start >= end || word(layout.mm)? != mm {
@@ -197,7 +263,7 @@ impl Linux {
         let (offset, path) = match file {
             0 => (0, String::new()),
             file => {
-                let path = path::of_file(memory, &self.layout.path, file, budget)?;
+                let path = path::of_file(memory, &files.path, file, budget)?;
                 (word(layout.pgoff)?.wrapping_mul(0x1000), path)
             }
         };
@@ -296,8 +362,7 @@ impl OsProfile for Linux {
         // Every visited task counts, readable or not: lists of a damaged guest may cross.
         let mut left = MAX_TASKS;
         for leader in listed(&memory, head, layout.tasks, MAX_TASKS) {
-            let group = memory.add(leader, layout.thread_group);
-            let threads = listed(&memory, group, layout.thread_group, left);
+            let threads = self.threads(&memory, leader, left);
             left = left.saturating_sub(threads.len() + 1);
             found.extend(
                 std::iter::once(leader).chain(threads).filter_map(|task| self.task_at(&memory, task)),
@@ -352,25 +417,25 @@ impl OsProfile for Linux {
     }
 
     fn executable(&self, core: &Core, task: u64) -> Option<String> {
-        let memory = self.memory(core)?;
+        let (memory, files) = self.memory(core).zip(self.layout.files.as_ref())?;
         let mm = self.mm(&memory, task)?;
-        let file = memory.pointer(memory.add(mm, self.layout.mm.exe_file))?;
+        let file = memory.pointer(memory.add(mm, files.exe_file))?;
         let mut budget = path::BUDGET;
-        path::of_file(&memory, &self.layout.path, file, &mut budget)
+        path::of_file(&memory, &files.path, file, &mut budget)
     }
 
     fn path(&self, core: &Core, path: u64) -> Option<String> {
-        let memory = self.memory(core)?;
+        let (memory, files) = self.memory(core).zip(self.layout.files.as_ref())?;
         // A mount is the first member of a path.
-        let file = memory.add(path, self.layout.path.file_mnt.wrapping_neg());
+        let file = memory.add(path, files.path.file_mnt.wrapping_neg());
         let mut budget = path::BUDGET;
-        path::of_file(&memory, &self.layout.path, file, &mut budget)
+        path::of_file(&memory, &files.path, file, &mut budget)
     }
 
     fn page_table(&self, core: &Core, task: u64) -> Option<u64> {
         let memory = self.memory(core)?;
         let mm = self.mm(&memory, task)?;
-        memory.paddr(memory.pointer(memory.add(mm, self.layout.mm.pgd))?)
+        memory.paddr(memory.pointer(memory.add(mm, self.layout.pgd))?)
     }
 
     /// Threads are cloned too: the leader of their group counts.
@@ -383,19 +448,38 @@ impl OsProfile for Linux {
     }
 
     fn mappings(&self, core: &Core, task: u64) -> Vec<Mapping> {
-        let Some(memory) = self.memory(core) else { return Vec::new() };
+        let Some((memory, files)) = self.memory(core).zip(self.layout.files.as_ref()) else {
+            return Vec::new();
+        };
         let Some(mm) = self.mm(&memory, task) else { return Vec::new() };
-        let Some(root) = memory.pointer(memory.add(mm, self.layout.mm.root)) else { return Vec::new() };
-        let mut budget = path::BUDGET;
-        maple::entries(&memory, root, MAX_MAPPINGS)
-            .iter()
-            .filter_map(|entry| {
-                let mapping = self.mapping(&memory, mm, entry.value, &mut budget)?;
-                // The tree and the mapping must agree; otherwise one of them is garbage.
-                (mapping.start == entry.first && mapping.end - 1 == entry.last).then_some(mapping)
-            })
-            .collect()
+        let (mut budget, mut least) = (path::BUDGET, 0);
+        let mut found = Vec::new();
+        for (vma, range) in self.areas(&memory, files, mm) {
+            let Some(mapping) = Self::mapping(&memory, files, mm, vma, &mut budget) else { continue };
+            // The tree and the mapping must agree; otherwise one of them is garbage.
+            if range.is_some_and(|range| range != (mapping.start, mapping.end - 1)) {
+                continue;
+            }
+            // A list is by address; one that goes back is garbage, and would have no end.
+            if mapping.start < least {
+                break;
+            }
+            least = mapping.end;
+            found.push(mapping);
+        }
+        found
     }
+}
+
+/// The address of the current task in the image's per-CPU data.
+fn current_task(symbols: &Symbols, btf: Option<&Btf>) -> Result<u64, LinuxError> {
+    let address = |name: &str| symbols.lookup(name).map(|symbol| symbol.addr);
+    // In `pcpu_hot`, of 6.2 to 6.14, it is the first member, as BTF says, or `infer` checks.
+    let hot = || {
+        let offset = btf.map_or(Some(0), |btf| Some(btf.member("pcpu_hot", "current_task")?.offset()))?;
+        address("pcpu_hot")?.checked_add(offset)
+    };
+    address("current_task").or_else(hot).ok_or(LinuxError::NoSymbol { name: "current_task" })
 }
 
 #[cfg(test)]

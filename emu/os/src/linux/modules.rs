@@ -1,5 +1,7 @@
 //! Loaded kernel modules: `struct module`, its sections and its symbols, as the guest holds them.
 
+use std::ops::Range;
+
 use trapline_emu::load::Width;
 use trapline_emu::symbols::{Btf, Symbols, TableEntry};
 
@@ -11,6 +13,12 @@ use crate::profile::{Module, ModuleKind};
 const MAX_MODULES: usize = 4096;
 const MAX_SECTIONS: u64 = 512;
 pub(super) const MAX_SYMBOLS: u64 = 1 << 18;
+/// Most pieces of memory of one module.
+const MAX_MEMORIES: u64 = 16;
+/// Words of a section's attribute and its address: `struct bin_attribute` has got members since 5.10.
+const SECTION_WORDS: std::ops::RangeInclusive<u64> = 8..=11;
+/// Words of a piece of memory (`struct module_memory`): base, size, and the node of a tree, whose first is the module.
+const MEMORY_WORDS: u64 = 9;
 /// Longest name of a section or a symbol.
 const MAX_NAME: usize = 512;
 /// Largest module, bytes.
@@ -46,15 +54,83 @@ pub(super) struct Found {
     /// The address of its `struct module`.
     pub(super) at: u64,
     pub(super) module: Module,
+    /// Its memory, code first; what it needs only to start may be left out.
+    pub(super) ranges: Vec<Range<u64>>,
 }
 
-/// Where the list link and the name lie in `struct module`; the rest is found in each one by its expected values.
+/// `mem` of `struct module`, from 6.4 on: memory by its purpose, code first, that of the start last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Memories {
+    /// Offset of the first.
+    first: u64,
+    /// Bytes of one, and how many.
+    each: u64,
+    count: u64,
+    /// Where it has its base and its size.
+    base: u64,
+    size: u64,
+}
+
+/// Where `struct module_sect_attrs` and its parts lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SectionLayout {
+    /// Offset of the number of sections, of the first one, and bytes of each.
+    count: u64,
+    first: u64,
+    each: u64,
+    /// Where each has its name and its address.
+    name: u64,
+    address: u64,
+}
+
+/// Where the list link and the name lie in `struct module`, and what BTF says of the rest; without BTF that is found in
+/// each module by its expected values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ModuleLayout {
     width: Width,
     list: u64,
     name: u64,
     name_size: usize,
+    memories: Option<Memories>,
+    sections: Option<SectionLayout>,
+}
+
+impl Memories {
+    /// `None` for a kernel that divides modules in another way.
+    pub(super) fn from_btf(btf: &Btf) -> Option<Self> {
+        let memory = |path: &str| Some(btf.member("module_memory", path)?.offset());
+        let all = btf.member("module", "mem")?;
+        let each = btf.size_of("module_memory").filter(|each| *each > 0)?;
+        let count = (all.size? / each).min(MAX_MEMORIES);
+        Some(Self { first: all.offset(), each, count, base: memory("base")?, size: memory("size")? })
+    }
+
+    /// Where bases and sizes lie in `struct module`.
+    pub(super) fn places(self) -> impl Iterator<Item = (u64, u64)> {
+        (0..self.count).map(move |n| {
+            let at = self.first + n * self.each;
+            (at + self.base, at + self.size)
+        })
+    }
+}
+
+impl SectionLayout {
+    fn from_btf(btf: &Btf) -> Option<Self> {
+        let at = |name: &str, path: &str| Some(btf.member(name, path)?.offset());
+        Some(Self {
+            count: at("module_sect_attrs", "nsections")?,
+            first: at("module_sect_attrs", "attrs")?,
+            each: btf.size_of("module_sect_attr")?,
+            name: at("module_sect_attr", "battr.attr.name")?,
+            address: at("module_sect_attr", "address")?,
+        })
+    }
+
+    /// A group of five words, the number of sections, and for each an attribute that begins with its name, and the
+    /// address: `words` in all.
+    fn of_words(words: u64, w: u64) -> Self {
+        Self { count: 5 * w, first: 6 * w, each: words * w, name: 0, address: (words - 1) * w }
+    }
 }
 
 impl ModuleLayout {
@@ -64,7 +140,19 @@ impl ModuleLayout {
         let member = |path: &str| btf.and_then(|btf| btf.member("module", path));
         let list = member("list").map_or(w, |member| member.offset());
         let name = member("name").map_or(3 * w, |member| member.offset());
-        Self { width, list, name, name_size: (64 - w) as usize }
+        Self {
+            width,
+            list,
+            name,
+            name_size: (64 - w) as usize,
+            memories: btf.and_then(Memories::from_btf),
+            sections: btf.and_then(SectionLayout::from_btf),
+        }
+    }
+
+    /// The same without what BTF says.
+    pub(super) fn as_inferred(self) -> Self {
+        Self { memories: None, sections: None, ..self }
     }
 
     /// The modules of the list at `head`, the newest first as the guest has them.
@@ -93,13 +181,26 @@ impl ModuleLayout {
         Some(format!("the guest's list of kernel modules at {head:#x} is damaged: {what}"))
     }
 
-    /// A module lies in its own memory, so its base and size are the words that enclose it: a page, then
-    /// sizes of the whole, the text, and what is read-only, which do not exceed it.
     fn module(&self, memory: &Memory<'_>, at: u64) -> Option<Found> {
         let name = memory.text(memory.add(at, self.name), self.name_size);
         if name.is_empty() {
             return None;
         }
+        let ranges = match self.memories {
+            Some(memories) => self.by_memories(memory, at, memories),
+            None => self.by_layout(memory, at).or_else(|| {
+                self.memories_of(memory, at).and_then(|memories| self.by_memories(memory, at, memories))
+            }),
+        }?;
+        let base = ranges.first()?.start;
+        let size = ranges.iter().map(|range| range.end - range.start).sum();
+        let name = String::from_utf8_lossy(&name).into_owned();
+        Some(Found { at, module: Module { name, base, size, kind: ModuleKind::Kernel }, ranges })
+    }
+
+    /// A module lies in its own memory, so its base and size are the words that enclose it: a page, then
+    /// sizes of the whole, the text, and what is read-only, which do not exceed it.
+    fn by_layout(&self, memory: &Memory<'_>, at: u64) -> Option<Vec<Range<u64>>> {
         let w = memory.word_size();
         let range = |offset: u64| {
             let base = memory.word(memory.add(at, offset))?;
@@ -107,12 +208,45 @@ impl ModuleLayout {
             let (whole, text, fixed) = (size(0)?, size(1)?, size(2)?);
             let encloses = at.checked_sub(base).is_some_and(|into| into < whole);
             let fits = base.is_multiple_of(0x1000) && whole <= MAX_SIZE && text <= fixed && fixed <= whole;
-            (base != 0 && encloses && fits).then_some((base, whole))
+            (base != 0 && encloses && fits).then(|| base..base + whole)
         };
         let first = self.name + self.name_size as u64;
-        let (base, size) = (first / w..MODULE_SIZE / w).find_map(|word| range(word * w))?;
-        let name = String::from_utf8_lossy(&name).into_owned();
-        Some(Found { at, module: Module { name, base, size, kind: ModuleKind::Kernel } })
+        (first / w..MODULE_SIZE / w).find_map(|word| range(word * w)).map(|range| vec![range])
+    }
+
+    /// The pieces of memory of the module at `at`; one of them, never the code, has to hold it.
+    fn by_memories(&self, memory: &Memory<'_>, at: u64, memories: Memories) -> Option<Vec<Range<u64>>> {
+        let mut found = Vec::new();
+        for (base, size) in memories.places() {
+            let base = memory.word(memory.add(at, base))?;
+            let size = u64::from(memory.u32(memory.add(at, size))?);
+            if base == 0 || size == 0 {
+                continue;
+            }
+            if !base.is_multiple_of(0x1000) || size > MAX_SIZE {
+                return None;
+            }
+            found.push(base..base.checked_add(size)?);
+        }
+        found.iter().any(|range| range.contains(&at)).then_some(found)
+    }
+
+    /// Where a kernel without BTF has the pieces of memory: the one with data, which holds the module and names it, is the
+    /// second.
+    fn memories_of(&self, memory: &Memory<'_>, at: u64) -> Option<Memories> {
+        let w = memory.word_size();
+        let word = |offset: u64| memory.word(memory.add(at, offset));
+        let holds = |offset: u64| {
+            let (base, size) = (word(offset)?, memory.u32(memory.add(at, offset + w))?);
+            let encloses = at.checked_sub(base).is_some_and(|into| into < size.into());
+            (base != 0 && encloses && word(offset + 2 * w)? == at).then_some(offset)
+        };
+        let first = self.name + self.name_size as u64;
+        let data = (first / w..MODULE_SIZE / w).find_map(|n| holds(n * w))?;
+        let each = MEMORY_WORDS * w;
+        let first = data.checked_sub(each)?;
+        // Code comes first, and names the module too.
+        (word(first + 2 * w)? == at).then_some(Memories { first, each, count: 7, base: 0, size: w })
     }
 
     /// The module with its sections and symbols; none where they cannot be read. `budget` is what is left of
@@ -121,7 +255,7 @@ impl ModuleLayout {
         let module = found.module.clone();
         let core = self.core_kallsyms(memory, found);
         let symbols = core.and_then(|core| self.symbols(memory, &module, core, budget));
-        let sections = core.and_then(|core| self.sections(memory, core)).unwrap_or_default();
+        let sections = core.and_then(|core| self.sections(memory, found, core)).unwrap_or_default();
         ModuleDetails { symbols: symbols.unwrap_or_else(|| Symbols::new(&module.name)), module, sections }
     }
 
@@ -129,10 +263,9 @@ impl ModuleLayout {
     pub(super) fn placed(&self, memory: &Memory<'_>, found: &Found) -> Vec<(String, u64)> {
         let starting = memory.u32(found.at) == Some(COMING);
         let core = self.core_kallsyms(memory, found);
-        let sections = core.and_then(|core| self.sections(memory, core)).unwrap_or_default();
-        let Module { base, size, .. } = found.module;
+        let sections = core.and_then(|core| self.sections(memory, found, core)).unwrap_or_default();
         let here = |section: &ModuleSection| {
-            let resident = section.address.checked_sub(base).is_some_and(|into| into < size);
+            let resident = found.ranges.iter().any(|range| range.contains(&section.address));
             resident || (starting && section.name.starts_with(".init"))
         };
         sections.into_iter().filter(here).map(|section| (section.name, section.address)).collect()
@@ -147,22 +280,24 @@ impl ModuleLayout {
             let next = memory.add(place, w);
             (memory.word(place)? == next).then_some(next)
         });
-        started.or_else(|| places().find(|place| self.is_core_kallsyms(memory, &found.module, *place)))
+        started.or_else(|| places().find(|place| self.is_core_kallsyms(memory, found, *place)))
     }
 
     /// Whether a `struct mod_kallsyms` of the module's own memory is at `place`: a symbol table that begins with the
     /// empty symbol, the names and the letters, one after the other.
-    fn is_core_kallsyms(&self, memory: &Memory<'_>, module: &Module, place: u64) -> bool {
+    fn is_core_kallsyms(&self, memory: &Memory<'_>, found: &Found, place: u64) -> bool {
         let w = memory.word_size();
         let word = |n: u64| memory.word(memory.add(place, n * w));
         let (Some(table), Some(strings), Some(letters)) = (word(0), word(2), word(3)) else { return false };
         let Some(count) = memory.u32(memory.add(place, w)).map(u64::from) else { return false };
         let entry = if self.width == Width::Bits32 { 16 } else { 24 };
-        let end = module.base.saturating_add(module.size);
+        let home = found.ranges.iter().find(|range| range.contains(&table));
         let ordered = table.checked_add(count * entry).is_some_and(|end_of_it| end_of_it <= strings)
             && strings < letters
-            && letters.checked_add(count).is_some_and(|end_of_it| end_of_it <= end);
-        let ours = count > 0 && table >= module.base && ordered;
+            && letters
+                .checked_add(count)
+                .is_some_and(|end_of_it| home.is_some_and(|home| end_of_it <= home.end));
+        let ours = count > 0 && ordered;
         ours && memory.bytes(table, entry as usize).is_some_and(|first| first.iter().all(|byte| *byte == 0))
     }
 
@@ -202,20 +337,47 @@ impl ModuleLayout {
         Some(Symbols::from_table(&module.name, found))
     }
 
-    /// `struct module_sect_attrs`: a group of five words, the number of sections, and for each an attribute of eight
-    /// words, its name first, and the address.
-    fn sections(&self, memory: &Memory<'_>, core: u64) -> Option<Vec<ModuleSection>> {
+    /// The sections by `struct module_sect_attrs`, which the word after `core_kallsyms` points to.
+    fn sections(&self, memory: &Memory<'_>, found: &Found, core: u64) -> Option<Vec<ModuleSection>> {
         let w = memory.word_size();
         let attributes = memory.pointer(memory.add(core, 4 * w))?;
-        let count = u64::from(memory.u32(memory.add(attributes, 5 * w))?).min(MAX_SECTIONS);
-        let mut found = Vec::new();
-        for index in 0..count {
-            let at = memory.add(attributes, (6 + 9 * index) * w);
-            let name = memory.text(memory.pointer(at)?, MAX_NAME);
-            let address = memory.word(memory.add(at, 8 * w))?;
-            found.push(ModuleSection { name: String::from_utf8_lossy(&name).into_owned(), address });
+        let by = |layout| self.sections_by(memory, found, attributes, layout);
+        match self.sections {
+            Some(layout) => by(layout),
+            // With a wrong number of words, a name or an address of the second section is something else.
+            None => SECTION_WORDS.map(|words| SectionLayout::of_words(words, w)).find_map(by),
         }
-        found.sort_by_key(|section| section.address);
-        Some(found)
     }
+
+    /// The sections, if each has a name as sections have, and the first ones are in the module.
+    fn sections_by(
+        &self,
+        memory: &Memory<'_>,
+        found: &Found,
+        attributes: u64,
+        layout: SectionLayout,
+    ) -> Option<Vec<ModuleSection>> {
+        let count = memory.u32(memory.add(attributes, layout.count))?;
+        let count = u64::from(count).min(MAX_SECTIONS);
+        let mut sections = Vec::new();
+        for index in 0..count {
+            let at = memory.add(attributes, layout.first + index * layout.each);
+            let name = memory.text(memory.pointer(memory.add(at, layout.name))?, MAX_NAME);
+            let name = String::from_utf8(name).ok().filter(|name| is_section_name(name))?;
+            let address = memory.word(memory.add(at, layout.address))?;
+            sections.push(ModuleSection { name, address });
+        }
+        let inside =
+            |section: &ModuleSection| found.ranges.iter().any(|range| range.contains(&section.address));
+        if !sections.is_empty() && !sections.iter().any(inside) {
+            return None;
+        }
+        sections.sort_by_key(|section| section.address);
+        Some(sections)
+    }
+}
+
+/// Whether this may be the name of a section of a module.
+fn is_section_name(name: &str) -> bool {
+    name.starts_with(['.', '_']) && name.bytes().all(|byte| byte.is_ascii_graphic())
 }

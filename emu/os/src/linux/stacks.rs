@@ -5,9 +5,9 @@ use trapline_emu::load::Width;
 use trapline_emu::symbols::{Btf, Symbols};
 
 use super::memory::Memory;
-use super::modules::MAX_SYMBOLS;
+use super::modules::{Found, MAX_SYMBOLS, Memories};
 use super::{Linux, listed};
-use crate::profile::{LoadedModule, Switched, UserRegisters};
+use crate::profile::{LoadedModule, Module, Switched, UserRegisters};
 use crate::unwind::{REGISTERS32, REGISTERS64};
 
 /// Bytes of a kernel stack (THREAD_SIZE).
@@ -24,20 +24,20 @@ const STARTED: u64 = 0x200;
 const MAX_MODULES: usize = 4096;
 
 /// Where `struct module` has its memory and its ORC tables, which the guest's data alone does not show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CodeLayout {
     list: u64,
     name: u64,
     /// The pointer to all its symbols, those of its start among them while it is starting.
     kallsyms: u64,
-    /// Base and size of the permanent part and of the init part.
-    parts: [(u64, u64); 2],
+    /// Bases and sizes of its parts, code first: the permanent part and that of its start, from 6.4 on more.
+    parts: Vec<(u64, u64)>,
     /// `.orc_unwind_ip`, `.orc_unwind`, the number of entries.
     orc: Option<(u64, u64, u64)>,
 }
 
 impl CodeLayout {
-    /// From BTF; `None` for a kernel that divides modules in another way than Linux 6.1.
+    /// From BTF; `None` for a kernel that divides modules in another way than those that are known.
     pub(super) fn from_btf(btf: &Btf) -> Option<Self> {
         let at = |path: &str| btf.member("module", path).map(|member| member.offset());
         let orc = at("arch.orc_unwind_ip").zip(at("arch.orc_unwind")).zip(at("arch.num_orcs"));
@@ -45,10 +45,13 @@ impl CodeLayout {
             list: at("list")?,
             name: at("name")?,
             kallsyms: at("kallsyms")?,
-            parts: [
-                (at("core_layout.base")?, at("core_layout.size")?),
-                (at("init_layout.base")?, at("init_layout.size")?),
-            ],
+            parts: match Memories::from_btf(btf) {
+                Some(memories) => memories.places().collect(),
+                None => vec![
+                    (at("core_layout.base")?, at("core_layout.size")?),
+                    (at("init_layout.base")?, at("init_layout.size")?),
+                ],
+            },
             orc: orc.map(|((ips, entries), count)| (ips, entries, count)),
         })
     }
@@ -56,8 +59,8 @@ impl CodeLayout {
     fn read(&self, memory: &Memory<'_>, at: u64) -> Option<LoadedModule> {
         let word = |offset: u64| memory.word(memory.add(at, offset));
         let mut ranges = Vec::new();
-        for (base, size) in self.parts {
-            let (base, size) = (word(base)?, memory.u32(memory.add(at, size))?);
+        for (base, size) in &self.parts {
+            let (base, size) = (word(*base)?, memory.u32(memory.add(at, *size))?);
             if base != 0 && size != 0 {
                 ranges.push(base..base.checked_add(size.into())?);
             }
@@ -101,9 +104,13 @@ impl Linux {
     /// As `OsProfile::module_at`.
     pub(super) fn loaded_module(&self, core: &Core, va: u64) -> Option<LoadedModule> {
         let (memory, head) = self.memory(core).zip(self.modules_head)?;
-        let Some(code) = self.code else {
+        let Some(code) = &self.code else {
             let all = self.module.list(&memory, head).into_iter();
-            return all.map(|found| LoadedModule::from(found.module)).find(|module| module.holds(va));
+            let loaded = |found: Found| {
+                let Module { name, base, .. } = found.module;
+                LoadedModule { name, base, ranges: found.ranges, orc: None }
+            };
+            return all.map(loaded).find(|module| module.holds(va));
         };
         let all = listed(&memory, head, code.list, MAX_MODULES).into_iter();
         // A cheap check of the two ranges comes first: there are many modules, and every hit does this.
@@ -124,7 +131,7 @@ impl Linux {
         let found = self.module.list(&memory, head).into_iter().find(|found| found.module.name == name);
         let Some(found) = found else { return none() };
         let mut budget = MAX_SYMBOLS;
-        let all = self.code.and_then(|code| memory.pointer(memory.add(found.at, code.kallsyms)));
+        let all = self.code.as_ref().and_then(|code| memory.pointer(memory.add(found.at, code.kallsyms)));
         let all = all.and_then(|all| self.module.symbols(&memory, &found.module, all, &mut budget));
         all.unwrap_or_else(|| self.module.details(&memory, &found, &mut budget).symbols)
     }

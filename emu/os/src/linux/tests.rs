@@ -15,6 +15,8 @@ use crate::profile::ModuleKind;
 mod dumps;
 #[path = "stacks_tests.rs"]
 mod stacks;
+#[path = "version_tests.rs"]
+mod versions;
 
 /// Where the kernel lies, and how much of it there is.
 const SIZE: u64 = 0x8_0000;
@@ -27,10 +29,31 @@ const CODE: u64 = 0x9000;
 const TASK: u64 = 0xa000;
 const MM: u64 = 0xd000;
 
+/// The forms of initial data, by the version that has them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Version {
+    V5_10,
+    V6_1,
+    V6_12,
+}
+
+use Version::{V5_10, V6_1, V6_12};
+
 /// A kernel's memory, by words.
 struct Kernel {
     w: u64,
+    version: Version,
     bytes: Vec<u8>,
+}
+
+impl Layout {
+    /// Offset of the list of a process's threads in `task_struct`.
+    fn group(&self) -> u64 {
+        match self.task.threads {
+            Threads::Group(link) => link,
+            Threads::Signal { node, .. } => node,
+        }
+    }
 }
 
 impl Kernel {
@@ -66,7 +89,11 @@ impl Kernel {
 
     /// `init_task` and `init_mm` as Linux 6.1 fills them in.
     fn new(w: u64) -> Self {
-        let mut to = Self { w, bytes: vec![0; SIZE as usize] };
+        Self::of(w, V6_1)
+    }
+
+    fn of(w: u64, version: Version) -> Self {
+        let mut to = Self { w, version, bytes: vec![0; SIZE as usize] };
         let (task, mm, cred) = (to.p(INIT_TASK), to.p(INIT_MM), to.p(0x800));
         // The stack, two users, PF_KTHREAD.
         to.put(INIT_TASK + 4 * w, &[to.p(0x4_0000)]);
@@ -86,20 +113,40 @@ impl Kernel {
         to.empty_list(parent + 2 * w);
         to.empty_list(parent + 4 * w);
         to.put(parent + 6 * w, &[task]);
-        to.empty_list(parent + 20 * w);
+        match version {
+            V5_10 | V6_1 => to.empty_list(parent + 20 * w),
+            // The thread alone in the list of its signals' structure.
+            V6_12 => {
+                to.put(parent + 20 * w, &[to.p(0xc10), to.p(0xc10)]);
+                to.put(0xc10, &[to.p(parent + 20 * w), to.p(parent + 20 * w)]);
+                to.put(INIT_TASK + 110 * w, &[to.p(0xc00)]);
+            }
+        }
+        // All capabilities.
+        to.u32(0x800 + if w == 8 { 56 } else { 48 }, u32::MAX);
         to.put(INIT_TASK + 100 * w, &[cred, cred, 0]);
         to.text(INIT_TASK + 103 * w, "swapper");
         // The tree's flags, the page table, two users and a reference, the namespace.
-        to.u32(INIT_MM + 2 * w, 0x303);
-        to.put(INIT_MM + 9 * w, &[to.p(TABLES)]);
-        to.u32(INIT_MM + 10 * w + 4, 2);
-        to.u32(INIT_MM + 10 * w + 8, 1);
+        match version {
+            V5_10 => {}
+            V6_1 => to.u32(INIT_MM + 2 * w, 0x303),
+            V6_12 => to.u32(INIT_MM + 64 + 4, 0x303),
+        }
+        let pgd = to.pgd();
+        to.put(INIT_MM + pgd, &[to.p(TABLES)]);
+        to.u32(INIT_MM + pgd + w + 4, 2);
+        to.u32(INIT_MM + if version == V6_12 { 0 } else { pgd + w + 8 }, 1);
         to.put(INIT_MM + 40 * w, &[to.p(0xa00)]);
         to.put(CURRENT, &[task, 0]);
         to.empty_list(MODULES);
         to.u32(CODE + 5, to.p(MODULES) as u32);
         to.u32(CODE + 0x45, to.p(INIT_MM) as u32);
         to
+    }
+
+    /// Offset of the page table in `mm_struct`.
+    fn pgd(&self) -> u64 {
+        if self.version == V6_12 { 64 + 9 * self.w } else { 9 * self.w }
     }
 
     fn symbols(&self) -> Symbols {
@@ -111,7 +158,7 @@ impl Kernel {
         };
         let table = vec![
             entry("init_task", INIT_TASK, 'D'),
-            entry("current_task", CURRENT, 'D'),
+            entry(if self.version == V6_12 { "pcpu_hot" } else { "current_task" }, CURRENT, 'D'),
             entry("__per_cpu_offset", CURRENT + self.w, 'R'),
             entry("do_no_restart_syscall", 0x900, 't'),
             entry("init_user_ns", 0xa00, 'D'),
@@ -157,10 +204,9 @@ impl Kernel {
 
     /// A process 7, thread 7 and 8, that runs /mnt/prog and maps it twice, and its own memory once.
     fn with_process(mut self, layout: &Layout) -> Self {
-        let w = self.w;
         let (mnt, root, file) = (0x1_0000, 0x1_1000, 0x1_2000);
         let threads = [TASK, TASK + 0x1000];
-        let group = |task: u64| task + layout.task.thread_group;
+        let (group, files) = (|task: u64| task + layout.group(), layout.files.as_ref().unwrap());
         for (index, task) in threads.into_iter().enumerate() {
             self.u32(task + layout.task.pid, 7 + index as u32);
             self.u32(task + layout.task.tgid, 7);
@@ -175,7 +221,7 @@ impl Kernel {
         self.put(head, &[self.p(TASK + layout.task.tasks)]);
         self.put(TASK + layout.task.tasks, &[self.p(head)]);
         // The file's dentry in the root of a mount at /mnt of the root mount.
-        let path = &layout.path;
+        let path = &files.path;
         let (inner, outer) = (mnt + path.vfsmount, root + path.vfsmount);
         let dentry = |n: u64| 0x1_3000 + n * 0x100;
         self.put(file + path.file_mnt, &[self.p(inner)]);
@@ -191,23 +237,20 @@ impl Kernel {
             self.put(dentry(n) + path.name, &[self.p(dentry(n) + 0x80)]);
             self.text(dentry(n) + 0x80, name);
         }
-        self.put(MM + layout.mm.exe_file, &[self.p(file)]);
-        // An inner node of both kinds over two leaves.
-        let (top, left, right) = (0x2_0000, 0x2_0100, 0x2_0200);
+        self.put(MM + files.exe_file, &[self.p(file)]);
         let vma = |n: u64| 0x2_1000 + n * 0x100;
-        self.put(MM + layout.mm.root, &[self.p(top) | 3 << 3 | 6]);
-        let slots = if w == 8 { 10 } else { 21 };
-        self.put(top + w, &[0x4_ffff]);
-        self.put(top + slots * w, &[self.p(left) | 1 << 3 | 4, self.p(right) | 1 << 3 | 4]);
-        let slots = if w == 8 { 16 } else { 32 };
-        self.put(left + w, &[0xfff, 0x1fff, 0x2fff, 0x4_ffff]);
-        self.put(left + slots * w, &[0, self.p(vma(0)), self.p(vma(1)), 0]);
-        self.put(right + w, &[0x5_7fff]);
-        self.put(right + slots * w, &[self.p(vma(2)), 0]);
+        match files.mappings {
+            Mappings::Tree(root) => self.put_tree(MM + root, vma),
+            Mappings::List { first, next } => {
+                self.put(MM + first, &[self.p(vma(0))]);
+                self.put(vma(0) + next, &[self.p(vma(1))]);
+                self.put(vma(1) + next, &[self.p(vma(2))]);
+            }
+        }
         let made =
             [(0x1000, 0x2000, 5, 3, file), (0x2000, 0x3000, 0x83, 4, file), (0x5_0000, 0x5_8000, 3, 9, 0)];
         for (n, (start, end, flags, page, file)) in (0..).zip(made) {
-            let vm = &layout.vma;
+            let vm = &files.vma;
             self.put(vma(n) + vm.start, &[start]);
             self.put(vma(n) + vm.end, &[end]);
             self.put(vma(n) + vm.mm, &[self.p(MM)]);
@@ -218,6 +261,22 @@ impl Kernel {
         self
     }
 
+    /// The tree of three mappings, its root at `root`.
+    fn put_tree(&mut self, root: u64, vma: impl Fn(u64) -> u64) {
+        let w = self.w;
+        // An inner node of both kinds over two leaves.
+        let (top, left, right) = (0x2_0000, 0x2_0100, 0x2_0200);
+        self.put(root, &[self.p(top) | 3 << 3 | 6]);
+        let slots = if w == 8 { 10 } else { 21 };
+        self.put(top + w, &[0x4_ffff]);
+        self.put(top + slots * w, &[self.p(left) | 1 << 3 | 4, self.p(right) | 1 << 3 | 4]);
+        let slots = if w == 8 { 16 } else { 32 };
+        self.put(left + w, &[0xfff, 0x1fff, 0x2fff, 0x4_ffff]);
+        self.put(left + slots * w, &[0, self.p(vma(0)), self.p(vma(1)), 0]);
+        self.put(right + w, &[0x5_7fff]);
+        self.put(right + slots * w, &[self.p(vma(2)), 0]);
+    }
+
     /// A module with one section and two symbols.
     fn with_module(mut self) -> Self {
         let w = self.w;
@@ -225,11 +284,17 @@ impl Kernel {
         self.put(MODULES, &[self.p(at + w)]);
         self.put(at + w, &[self.p(MODULES)]);
         self.text(at + 3 * w, "e1000");
-        self.put(at + 40 * w, &[self.p(base)]);
-        for (n, size) in [0x2000, 0x800, 0x1000].into_iter().enumerate() {
-            self.u32(at + 41 * w + n as u64 * 4, size);
+        if self.version == V6_12 {
+            // Code, and data with the module; each names it after base and size.
+            self.put(at + 40 * w, &[self.p(base), 0x1000, self.p(at)]);
+            self.put(at + 49 * w, &[self.p(at), 0x1000, self.p(at)]);
+        } else {
+            self.put(at + 40 * w, &[self.p(base)]);
+            for (n, size) in [0x2000, 0x800, 0x1000].into_iter().enumerate() {
+                self.u32(at + 41 * w + n as u64 * 4, size);
+            }
         }
-        let core = at + 60 * w;
+        let core = at + 120 * w;
         self.put(core - w, &[self.p(core), self.p(0x3_2000), 3, self.p(0x3_3000), self.p(0x3_3100)]);
         self.put(core + 4 * w, &[self.p(0x3_4000)]);
         self.text(0x3_3000, "\0init\0buffer\0");
@@ -249,7 +314,11 @@ impl Kernel {
 
     /// The profile of its image, and the kernel once it runs a process and has loaded a module.
     fn full(w: u64) -> (Linux, Self) {
-        let kernel = Self::new(w);
+        Self::full_of(w, V6_1)
+    }
+
+    fn full_of(w: u64, version: Version) -> (Linux, Self) {
+        let kernel = Self::of(w, version);
         let os = kernel.profile().unwrap();
         let mut kernel = kernel.with_process(&os.layout).with_module();
         kernel.put(CURRENT, &[kernel.p(TASK + 0x1000)]);
@@ -265,7 +334,8 @@ fn a_kernel_without_btf_is_laid_out_by_its_own_data() {
         assert_eq!((task.tasks, task.mm, task.comm, task.cred), (10 * w, 20 * w, 103 * w, 101 * w));
         assert_eq!((task.pid, task.tgid - task.pid), (31 * w + if w == 8 { 40 } else { 28 }, 4));
         assert_eq!((task.flags, task.group_leader), (5 * w + 4, task.pid + 8 + 7 * w));
-        assert_eq!((os.layout.mm.pgd, os.layout.mm.exe_file), (9 * w, 41 * w));
+        let files = os.layout.files.unwrap();
+        assert_eq!((os.layout.pgd, files.exe_file, files.mappings), (9 * w, 41 * w, Mappings::Tree(w)));
         assert_eq!(task.stack, Some(4 * w));
         assert_eq!(os.modules_head, Some(Kernel::new(w).p(MODULES)));
     }
@@ -319,7 +389,7 @@ fn the_mark_of_a_member_must_occur_once() {
     assert!(sentence(&|k| k.u32(INIT_TASK + 44, 0)).contains("nowhere what marks stack, before two"));
     assert!(sentence(&|k| k.put(INIT_MM + 320, &[0])).contains("user_ns"));
     assert!(sentence(&|k| k.put(INIT_MM + 72, &[0x1000])).contains("mm_users 2"));
-    assert!(sentence(&|k| k.put(INIT_MM + 8, &[1])).contains("an empty root"));
+    assert!(sentence(&|k| k.u32(0x800 + 44, 1)).contains("cred.cap_permitted"));
     let kernel = Kernel::new(8);
     let other = Linux::find(&kernel.plan(), &Symbols::new("other"), None).unwrap_err();
     assert_eq!(other.to_string(), "the kernel has no symbol init_task, so its tasks cannot be found");
@@ -425,7 +495,7 @@ fn circles_end() {
     // A list that does not return to its head, a dentry above itself, a tree that holds itself.
     let link = kernel.p(TASK + layout.task.tasks);
     kernel.put(TASK + layout.task.tasks, &[link]);
-    kernel.put(0x1_3000 + layout.path.parent, &[kernel.p(0x1_3000)]);
+    kernel.put(0x1_3000 + layout.files.unwrap().path.parent, &[kernel.p(0x1_3000)]);
     let slots = 0x2_0000 + 10 * 8;
     kernel.put(slots, &[kernel.p(0x2_0000) | 3 << 3 | 4, kernel.p(0x2_0000) | 3 << 3 | 4]);
     let own = kernel.p(0x3_1000 + 8);
@@ -436,7 +506,7 @@ fn circles_end() {
     assert_eq!(os.executable(core, kernel.p(TASK)).as_deref(), Some("/prog"), "a root without a mount");
     assert_eq!(os.mappings(core, kernel.p(TASK)), []);
     assert_eq!(os.modules(core).len(), 1);
-    kernel.u32(0x1_3000 + layout.path.name_len, u32::MAX);
+    kernel.u32(0x1_3000 + layout.files.unwrap().path.name_len, u32::MAX);
     assert_eq!(os.executable(kernel.machine().core(), kernel.p(TASK)), None);
 }
 

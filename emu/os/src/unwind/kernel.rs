@@ -8,7 +8,7 @@ use trapline_emu::{Core, Seg};
 
 use super::cfi::Cfi;
 use super::frame::{self, Hints};
-use super::orc::{END_BIT, OrcTable};
+use super::orc::{Form, OrcTable};
 use super::{BP, LINUX, Linear, SP, State, Step, Unwinder};
 use crate::profile::{LoadedModule, OsProfile, Switched};
 
@@ -49,32 +49,24 @@ impl KernelImage {
     }
 
     fn tables(&self) -> Kernel {
-        Kernel {
-            orc: self.orc().unwrap_or_default(),
-            cfi: Cfi::from_elf(&self.plan.image),
-            end_bit: self.end_bit(),
-        }
+        let (orc, form) = self.orc().unzip();
+        Kernel { orc: orc.unwrap_or_default(), cfi: Cfi::from_elf(&self.plan.image), form }
     }
 
-    /// Where an ORC entry has its `end`; `None` for a kernel whose entries lack it, and so differ from those of Linux
-    /// 6.1.
-    fn end_bit(&self) -> Option<u64> {
-        let btf = Btf::from_vmlinux(&self.plan.image).ok().flatten();
-        // After two offsets of 16 bits.
-        btf.map_or(Some(END_BIT), |btf| {
-            let end = btf.member("orc_entry", "end")?;
-            end.bit_offset.checked_sub(32).filter(|bit| *bit < 16)
-        })
-    }
-
-    fn orc(&self) -> Option<OrcTable> {
+    /// The ORC table and the form of its entries; `None` if the kernel has none, or entries in no form that is known.
+    fn orc(&self) -> Option<(OrcTable, Form)> {
         let section = |name: &str| {
             let section = self.plan.sections.iter().find(|section| section.name == name)?;
             let bytes = self.plan.bytes_at(section.vaddr, usize::try_from(section.size).ok()?)?;
             Some((section.vaddr, bytes))
         };
         let ((at, ips), (_, entries)) = section(".orc_unwind_ip").zip(section(".orc_unwind"))?;
-        Some(OrcTable::new(&ips, at, &entries, self.end_bit()?))
+        let btf = Btf::from_vmlinux(&self.plan.image).ok().flatten();
+        let form = match btf {
+            Some(btf) => Form::from_btf(&btf),
+            None => Form::of_entries(&entries),
+        }?;
+        Some((OrcTable::new(&ips, at, &entries, form), form))
     }
 }
 
@@ -106,7 +98,7 @@ impl State {
 pub(super) struct Kernel {
     orc: OrcTable,
     cfi: Option<Cfi>,
-    end_bit: Option<u64>,
+    form: Option<Form>,
 }
 
 /// A kernel module that was met on a stack.
@@ -254,11 +246,11 @@ impl Unwinder {
         let loaded = profile.module_at(core, address)?;
         let name = loaded.name.clone();
         if self.modules.get(&name).is_none_or(|known| known.loaded != loaded) {
-            let end_bit = match (&self.image, &mut self.kernel) {
-                (Some(image), kernel) => kernel.get_or_insert_with(|| image.tables()).end_bit,
+            let form = match (&self.image, &mut self.kernel) {
+                (Some(image), kernel) => kernel.get_or_insert_with(|| image.tables()).form,
                 (None, _) => None,
             };
-            let orc = end_bit.and_then(|end_bit| module_table(core, &loaded, end_bit)).unwrap_or_default();
+            let orc = form.and_then(|form| module_table(core, &loaded, form)).unwrap_or_default();
             let symbols = profile.module_symbols(core, &name);
             self.modules.insert(name.clone(), KnownModule { loaded, symbols, orc });
         }
@@ -267,7 +259,7 @@ impl Unwinder {
 }
 
 /// A loaded module's table, which Linux has sorted.
-fn module_table(core: &Core, module: &LoadedModule, end_bit: u64) -> Option<OrcTable> {
+fn module_table(core: &Core, module: &LoadedModule, form: Form) -> Option<OrcTable> {
     let (ips, entries, count) = module.orc.filter(|(.., count)| *count <= MAX_ENTRIES)?;
     let read = |at: u64, size: u64| {
         let mut bytes = vec![0; usize::try_from(count * size).ok()?];
@@ -275,5 +267,5 @@ fn module_table(core: &Core, module: &LoadedModule, end_bit: u64) -> Option<OrcT
         Some(bytes)
     };
     let [entry, place] = ORC;
-    Some(OrcTable::new(&read(ips, place)?, ips, &read(entries, entry)?, end_bit))
+    Some(OrcTable::new(&read(ips, place)?, ips, &read(entries, entry)?, form))
 }

@@ -1,14 +1,23 @@
 //! ORC: the unwind tables of Linux on x86-64, which give for each instruction the caller's frame.
 //!
-//! Two parallel arrays: where an entry begins, as an i32 relative to itself, and the entry, 6 bytes. The layout is that of
-//! Linux 6.1 (arch/x86/include/asm/orc_types.h), the rules are those of Documentation/x86/orc-unwinder.rst.
+//! Two parallel arrays: where an entry begins, as an i32 relative to itself, and the entry, 6 bytes: two offsets, then 16
+//! bits (arch/x86/include/asm/orc_types.h). The rules are those of Documentation/x86/orc-unwinder.rst.
+//!
+//! ```text
+//! bits         0 to 3    4 to 7    8 and 9                      10 or 11
+//! up to 6.3    SP base   BP base   call, regs, partial regs     end
+//! bits         0 to 3    4 to 7    8 to 10                      11
+//! from 6.4     SP base   BP base   undefined, end, call, ..     signal
+//! ```
+
+use trapline_emu::symbols::Btf;
 
 use super::{BP, Memory, SP, State, Step};
 
 /// Bytes of an entry.
 const ENTRY: usize = 6;
-/// The bit of `end` in an entry's flags, as Linux 6.1 has it.
-pub(super) const END_BIT: u64 = 10;
+/// The bit of `end` in the 16 bits of an entry of Linux 5.10.
+const END_BIT: u64 = 10;
 /// Most entries of one table.
 const MAX_ENTRIES: usize = 1 << 22;
 
@@ -41,13 +50,91 @@ impl Base {
     }
 }
 
+/// Which of the two forms the entries of a kernel have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Two bits for the kind of frame, and at this bit whether the stack ends there.
+    EndBit(u64),
+    /// Three bits for the kind, two of which stand for an unknown frame and for the end.
+    Kinds,
+}
+
+impl Form {
+    /// The form by BTF; `None` if it is neither.
+    pub(super) fn from_btf(btf: &Btf) -> Option<Self> {
+        // After two offsets of 16 bits.
+        let bit = |path: &str| {
+            let member = btf.member("orc_entry", path)?;
+            Some((member.bit_offset.checked_sub(32).filter(|bit| *bit < 16)?, member.bits))
+        };
+        match (bit("end"), bit("type")) {
+            (Some((end, _)), Some((8, Some(2)))) => Some(Self::EndBit(end)),
+            (None, Some((8, Some(3)))) => Some(Self::Kinds),
+            _ => None,
+        }
+    }
+
+    /// The form by the entries themselves: nearly all are of calls, which are kind 0 in one form and 2 in the other.
+    pub(super) fn of_entries(entries: &[u8]) -> Option<Self> {
+        let (entries, _) = entries.as_chunks::<ENTRY>();
+        let kinds = |kind: u8| entries.iter().filter(|entry| entry[5] & 7 == kind).count();
+        let most = entries.len() / 2;
+        match (kinds(0) > most, kinds(2) > most) {
+            (true, false) => Some(Self::EndBit(END_BIT)),
+            (false, true) => Some(Self::Kinds),
+            _ => None,
+        }
+    }
+
+    /// The kind of frame.
+    fn kind(self, flags: u16) -> Kind {
+        match self {
+            Self::EndBit(bit) if Base::new(flags) == Base::Undefined => {
+                if flags >> bit & 1 != 0 {
+                    Kind::End
+                } else {
+                    Kind::Undefined
+                }
+            }
+            Self::EndBit(_) => match flags >> 8 & 3 {
+                0 => Kind::Call,
+                1 => Kind::Registers,
+                2 => Kind::Partial,
+                _ => Kind::Undefined,
+            },
+            Self::Kinds => match flags >> 8 & 7 {
+                1 => Kind::End,
+                2 => Kind::Call,
+                3 => Kind::Registers,
+                4 => Kind::Partial,
+                _ => Kind::Undefined,
+            },
+        }
+    }
+}
+
+/// What is at the stack pointer that an entry leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Nothing that is known.
+    Undefined,
+    /// Nothing: it is the first frame.
+    End,
+    /// A return address, below it.
+    Call,
+    /// `struct pt_regs`.
+    Registers,
+    /// The part of it that the CPU has pushed.
+    Partial,
+}
+
 /// One entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     sp_offset: i16,
     bp_offset: i16,
     flags: u16,
-    end: bool,
+    kind: Kind,
 }
 
 /// The offsets of `ip`, `cs` and `sp` in the frame that IRET takes, bytes.
@@ -58,27 +145,24 @@ const REGS: i64 = 16 * 8;
 pub(crate) const ORDER: [usize; 15] = [15, 14, 13, 12, 5, 3, 11, 10, 9, 8, 0, 1, 2, 6, 7];
 
 impl Entry {
-    fn new(bytes: &[u8; ENTRY], end_bit: u64) -> Self {
+    fn new(bytes: &[u8; ENTRY], form: Form) -> Self {
         let [a, b, c, d, e, f] = *bytes;
         let flags = u16::from_le_bytes([e, f]);
         Self {
             sp_offset: i16::from_le_bytes([a, b]),
             bp_offset: i16::from_le_bytes([c, d]),
             flags,
-            end: u64::from(flags) >> end_bit & 1 != 0,
+            kind: form.kind(flags),
         }
-    }
-
-    fn undefined(&self) -> bool {
-        Base::new(self.flags) == Base::Undefined
     }
 
     /// Goes to the caller, or to the code that an interrupt or exception has interrupted.
     pub(super) fn step(&self, memory: &dyn Memory, state: &mut State) -> Step {
-        if self.undefined() {
-            return if self.end { Step::End } else { Step::Lost };
+        match self.kind {
+            Kind::Undefined => Step::Lost,
+            Kind::End => Step::End,
+            _ => self.caller(memory, state).unwrap_or(Step::Lost),
         }
-        self.caller(memory, state).unwrap_or(Step::Lost)
     }
 
     fn caller(&self, memory: &dyn Memory, state: &mut State) -> Option<Step> {
@@ -90,8 +174,8 @@ impl Entry {
             Base::BpIndirect => memory.word(memory.add(state.bp()?, offset))?,
             Base::Undefined | Base::PrevSp | Base::Unknown => return None,
         };
-        match self.flags >> 8 & 3 {
-            0 => {
+        match self.kind {
+            Kind::Call => {
                 let ip = memory.word(memory.add(sp, -8))?;
                 state.return_to(ip, sp);
                 // A callee may have changed every register that the entry does not restore.
@@ -99,7 +183,7 @@ impl Entry {
                     *value = value.filter(|_| n == SP || n == BP);
                 }
             }
-            1 => {
+            Kind::Registers => {
                 let saved = ORDER.map(|n| (n, memory.word(memory.add(sp, slot(n)))));
                 if !interrupted(memory, state, memory.add(sp, REGS))? {
                     return Some(Step::End);
@@ -108,12 +192,12 @@ impl Entry {
                     state.gpr[n] = Some(value?);
                 }
             }
-            2 => {
+            Kind::Partial => {
                 if !interrupted(memory, state, sp)? {
                     return Some(Step::End);
                 }
             }
-            _ => return None,
+            Kind::Undefined | Kind::End => return None,
         }
         let offset = i64::from(self.bp_offset);
         state.gpr[BP] = match Base::new(self.flags >> 4) {
@@ -152,15 +236,15 @@ pub(super) struct OrcTable {
 
 impl OrcTable {
     /// The table of `.orc_unwind_ip`, loaded at `at`, and `.orc_unwind`; surplus entries of either are left out.
-    pub(super) fn new(ips: &[u8], at: u64, entries: &[u8], end_bit: u64) -> Self {
+    pub(super) fn new(ips: &[u8], at: u64, entries: &[u8], form: Form) -> Self {
         let start = |(place, ip): (u64, &[u8; 4])| place.wrapping_add_signed(i32::from_le_bytes(*ip).into());
         let places = (0..).map(|n| at.wrapping_add(4 * n));
         let starts = places.zip(ips.as_chunks().0).map(start);
-        let entries = entries.as_chunks().0.iter().map(|bytes| Entry::new(bytes, end_bit));
+        let entries = entries.as_chunks().0.iter().map(|bytes| Entry::new(bytes, form));
         let mut all: Vec<(u64, Entry)> = starts.zip(entries).take(MAX_ENTRIES).collect();
         // Linux sorts its own when it is built. Of entries at one place the last non-empty one counts.
         if !all.is_sorted_by_key(|(start, _)| *start) {
-            all.sort_by_key(|(start, entry)| (*start, !entry.undefined() || entry.end));
+            all.sort_by_key(|(start, entry)| (*start, entry.kind != Kind::Undefined));
         }
         let (starts, entries) = all.into_iter().unzip();
         Self { starts, entries }

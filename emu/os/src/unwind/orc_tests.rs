@@ -16,11 +16,23 @@ const CALL: u16 = 0;
 const REGS_TYPE: u16 = 1;
 const PARTIAL: u16 = 2;
 
-/// An entry as Linux 6.1 has it.
-fn entry(sp: (u16, i16), bp: (u16, i16), kind: u16, end: bool) -> Entry {
-    let flags = sp.0 | bp.0 << 4 | kind << 8 | u16::from(end) << END_BIT;
+const OLD: Form = Form::EndBit(END_BIT);
+
+/// The bytes of an entry.
+fn bytes(sp: (u16, i16), bp: (u16, i16), kind: u16) -> [u8; ENTRY] {
+    let flags = sp.0 | bp.0 << 4 | kind << 8;
     let parts = [sp.1.to_le_bytes(), bp.1.to_le_bytes(), flags.to_le_bytes()];
-    Entry::new(parts.as_flattened().try_into().unwrap(), END_BIT)
+    parts.as_flattened().try_into().unwrap()
+}
+
+/// An entry as Linux 5.10 and 6.1 have it.
+fn entry(sp: (u16, i16), bp: (u16, i16), kind: u16, end: bool) -> Entry {
+    Entry::new(&bytes(sp, bp, kind | u16::from(end) << (END_BIT - 8)), OLD)
+}
+
+/// An entry as Linux from 6.4 on has it.
+fn newer(sp: (u16, i16), bp: (u16, i16), kind: u16) -> Entry {
+    Entry::new(&bytes(sp, bp, kind), Form::Kinds)
 }
 
 /// A state whose register n holds 0x100 n, with the stack pointer at 0x8000 and the frame pointer at 0x8040.
@@ -101,6 +113,37 @@ fn the_stack_ends_where_user_mode_begins_or_the_table_says_so() {
     assert_eq!(entry((SP_REG, 8), (UNDEFINED, 0), 3, false).step(&memory, &mut state()), Step::Lost);
 }
 
+#[test]
+fn the_newer_form_has_kinds_of_its_own() {
+    let memory = Written::new(true).with(0x8000, &regs(0x10)).with(0x8200, &[0xb0, 0x2_0000]);
+    let step = |entry: Entry| {
+        let mut at = state();
+        (entry.step(&memory, &mut at), at.ip, at.exact)
+    };
+    let none = (UNDEFINED, 0);
+    assert_eq!(step(newer((SP_REG, 8), none, 0)).0, Step::Lost);
+    assert_eq!(step(newer(none, none, 1)).0, Step::End);
+    assert_eq!(step(newer((SP_REG, 0x210), (PREV_SP, -16), 2)), (Step::Caller, 0x2_0000, false));
+    assert_eq!(step(newer((SP_REG, 0), none, 3)), (Step::Caller, 0x5_0000, true));
+    assert_eq!(step(newer((SP_REG, REGS as i16), none, 4)), (Step::Caller, 0x5_0000, true));
+    // The bit for signals is another one.
+    assert_eq!(step(newer((SP_REG, 0), none, 3 | 8)), (Step::Caller, 0x5_0000, true));
+    for kind in 5..8 {
+        assert_eq!(step(newer((SP_REG, 8), none, kind)).0, Step::Lost);
+    }
+}
+
+#[test]
+fn the_form_is_that_in_which_most_frames_are_of_calls() {
+    let all = |kinds: &[u16]| {
+        kinds.iter().flat_map(|kind| bytes((SP_REG, 8), (UNDEFINED, 0), *kind)).collect::<Vec<u8>>()
+    };
+    assert_eq!(Form::of_entries(&all(&[0, 0, 1, 0, 2])), Some(OLD));
+    assert_eq!(Form::of_entries(&all(&[2, 0, 2, 3, 2 | 8])), Some(Form::Kinds));
+    assert_eq!(Form::of_entries(&all(&[2, 0])), None);
+    assert_eq!(Form::of_entries(&[]), None);
+}
+
 /// The bytes of both sections, the first at `at`.
 fn sections(at: u64, entries: &[(u64, [u8; 6])]) -> (Vec<u8>, Vec<u8>) {
     let place = |n: usize| at + 4 * n as u64;
@@ -114,7 +157,7 @@ fn the_last_entry_that_begins_before_an_address_is_its_own() {
     let weak = [0, 0, 0, 0, 0, 0];
     let all = [(0x3000, named(3)), (0x1000, named(1)), (0x2000, named(2)), (0x2000, weak), (0x4000, weak)];
     let (ips, entries) = sections(0x100, &all);
-    let table = OrcTable::new(&ips, 0x100, &entries, END_BIT);
+    let table = OrcTable::new(&ips, 0x100, &entries, OLD);
     let offset = |ip: u64| table.find(ip).map(|entry| entry.sp_offset);
     assert_eq!(
         [offset(0xfff), offset(0x1000), offset(0x1fff), offset(0x2000)],
@@ -122,8 +165,8 @@ fn the_last_entry_that_begins_before_an_address_is_its_own() {
     );
     assert_eq!([offset(0x3fff), offset(0x4000), offset(u64::MAX)], [Some(3), Some(0), Some(0)]);
     // A truncated table counts up to the cut.
-    let short = OrcTable::new(&ips, 0x100, &entries[..13], END_BIT);
-    assert_eq!((short.starts.len(), OrcTable::new(&[], 0, &entries, END_BIT).starts.len()), (2, 0));
+    let short = OrcTable::new(&ips, 0x100, &entries[..13], OLD);
+    assert_eq!((short.starts.len(), OrcTable::new(&[], 0, &entries, OLD).starts.len()), (2, 0));
 }
 
 proptest! {
@@ -132,9 +175,9 @@ proptest! {
         ips in proptest::collection::vec(any::<u8>(), 0..200),
         entries in proptest::collection::vec(any::<u8>(), 0..300),
         (at, seed, gpr, ip) in (any::<u64>(), any::<u64>(), any::<[u64; 16]>(), any::<u64>()),
-        end_bit in 8u64..16,
+        form in prop_oneof![(8u64..16).prop_map(Form::EndBit), Just(Form::Kinds)],
     ) {
-        let table = OrcTable::new(&ips, at, &entries, end_bit);
+        let table = OrcTable::new(&ips, at, &entries, form);
         let memory = Noise { wide: true, seed };
         let mut state = State::new(gpr, ip);
         let found = walk(&mut state, 256, |state| match table.find(state.within()) {

@@ -251,7 +251,11 @@ fn linux(image: &Image, symbols: &Symbols, notes: &mut Vec<String>) -> Option<Li
         notes.push(format!("the kernel's types cannot be read: {error}"));
         None
     });
-    Linux::find(image.plan(), symbols, btf.as_ref())
+    let found = Linux::find(image.plan(), symbols, btf.as_ref())
         .map_err(|error| notes.push(format!("the guest's tasks cannot be read: {error}")))
-        .ok()
+        .ok()?;
+    if let Some(error) = found.lacks() {
+        notes.push(format!("what the guest's processes have mapped cannot be read: {error}"));
+    }
+    Some(found)
 }
