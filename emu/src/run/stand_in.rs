@@ -80,11 +80,9 @@ impl Replaced {
 /// Whether the hook for exceptions can execute the instruction: the machine executes it without the engine's help.
 fn is_executed_in_hook(i: &Instruction) -> bool {
     use Mnemonic as M;
-    match i.mnemonic() {
-        M::In | M::Out | M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => true,
-        M::Cpuid | M::Rdmsr | M::Syscall | M::Sysenter => true,
-        _ => false,
-    }
+    let ports =
+        matches!(i.mnemonic(), M::In | M::Out | M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd);
+    ports || matches!(i.mnemonic(), M::Cpuid | M::Rdmsr | M::Syscall | M::Sysenter)
 }
 
 /// Whether the instruction is a PAUSE that is as long as the NOP.
