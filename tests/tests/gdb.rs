@@ -28,6 +28,11 @@ end
 
 /// What gdb prints when it runs this script with `trapline gdb ARGS --stdio` at the other end.
 fn gdb(args: &str, script: &str) -> String {
+    gdb_said(args, script).0
+}
+
+/// The same, and what it writes to standard error: what the server tells.
+fn gdb_said(args: &str, script: &str) -> (String, String) {
     let file = tempfile::NamedTempFile::new().unwrap();
     let target = format!("target remote | {} gdb {args} --stdio -q", binary().display());
     write!(file.as_file(), "{PRELUDE}\n{target}\n{script}\nkill\n").unwrap();
@@ -36,7 +41,7 @@ fn gdb(args: &str, script: &str) -> String {
     let ran = finish(command);
     assert_eq!(ran.code, 0, "{}\n{}", ran.out, ran.err);
     assert!(!ran.err.contains("Error") && !ran.out.contains("Traceback"), "{}\n{}", ran.out, ran.err);
-    ran.out
+    (ran.out, ran.err)
 }
 
 /// The text after `name` on its line.
@@ -178,6 +183,111 @@ python print('second', symbol(), monitor('info').split()[1])
 }
 
 #[test]
+fn predicates_of_probes_hold_and_all_probes_at_a_place_are_named() {
+    let (out, err) = gdb_said(
+        "embedded:ia32",
+        r#"
+monitor probe fbt::do_fork:entry /pid == 99/
+continue
+python print('none', monitor('info').replace('\n', ' | '))
+monitor at 0
+monitor probe fbt::do_fork:entry /pid == 1/
+monitor probe fbt::do_fork:entry
+continue
+python print('first', symbol(), monitor('info').split()[1])
+stepi
+reverse-continue
+python
+print('again', symbol(), monitor('info').split()[1])
+print('insert', monitor('insert /etc/hostname'))
+print('dump', monitor('dump'))
+print('fraction', monitor('at 1.5M'))
+print('more', monitor('info x'))
+print('end', monitor('at end').split()[0])
+end
+"#,
+    );
+    assert!(out.contains("No more reverse-execution history"), "{out}");
+    assert!(!told(&out, "none").starts_with("at 268998 "), "{out}");
+    assert!(told(&out, "first").starts_with("do_fork "), "{out}");
+    assert_eq!(told(&out, "first"), told(&out, "again"), "{out}");
+    // Two of the three, both ways; the predicate of the first one does not hold.
+    assert_eq!(err.lines().filter(|line| line.starts_with("hit of ")).count(), 4, "{err}");
+    assert!(told(&out, "insert").contains("closed to debuggers"), "{out}");
+    assert!(told(&out, "dump").contains("closed to debuggers"), "{out}");
+    assert!(told(&out, "fraction").contains("is not a position"), "{out}");
+    assert!(told(&out, "more").contains("takes nothing after it"), "{out}");
+    assert_eq!(told(&out, "end"), "at", "{out}");
+}
+
+#[test]
+fn gdb_follows_a_jump_to_another_task_and_comes_back_from_a_crash() {
+    let out = gdb(
+        "embedded:ia32",
+        r#"
+define at
+  monitor at $arg0
+  monitor here
+  reverse-stepi
+end
+break *do_fork
+continue
+python before = gdb.selected_thread().ptid
+at 100
+python
+print('moved', monitor('info').split()[1], gdb.selected_thread().ptid != before)
+there = registers(['pc', 'sp', 'eax'])
+end
+stepi
+reverse-stepi
+python print('same', there == registers(['pc', 'sp', 'eax']))
+monitor at 4000000
+info threads
+continue
+python
+print('on', monitor('info').split()[1])
+try: quiet('set $eflags = 0')
+except gdb.error as error: print('flags', error)
+end
+delete
+at 0
+monitor nmi
+continue
+set var *(int*)0x100000 = 0
+monitor step
+reverse-stepi
+python print('returned', monitor('info').split()[0])
+"#,
+    );
+    assert_eq!(told(&out, "moved"), "100 True", "{out}");
+    assert_eq!(told(&out, "same"), "True", "{out}");
+    assert!(told(&out, "flags").contains("a system flag of eflags cannot be written"), "{out}");
+    assert_eq!(told(&out, "returned"), "at", "{out}");
+}
+
+#[test]
+fn a_read_watchpoint_passes_over_writes() {
+    let out = gdb(
+        "embedded:ia32",
+        r#"
+rwatch *(int*)&current_task
+continue
+python
+print('at', monitor('info').split()[1])
+gdb.execute('delete')
+monitor('at 0')
+print('read', monitor('continue to read current_task:4').split()[1])
+monitor('at 0')
+print('write', monitor('continue to write current_task:4').split()[1])
+end
+"#,
+    );
+    let [at, read, write] = ["at", "read", "write"].map(|name| told(&out, name).parse::<u64>().unwrap());
+    assert_eq!(at, read, "{out}");
+    assert_ne!(read, write, "{out}");
+}
+
+#[test]
 fn gdb_sees_physical_memory_tasks_and_the_system_registers() {
     let out = gdb(
         "embedded:x86_64 --mem 32M",
@@ -220,12 +330,12 @@ fn a_port_serves_one_debugger_after_the_other() {
     };
     let first = gdb(&["break *do_fork", "continue", "detach"]);
     assert!(first.contains("Breakpoint 1"), "{first}");
-    // While one is served, another one is turned away.
+    // While one is served, another one is told so and turned away.
     let held = std::net::TcpStream::connect(&address).unwrap();
-    let turned_away = std::net::TcpStream::connect(&address).unwrap().read(&mut [0]);
-    assert!(matches!(turned_away, Ok(0) | Err(_)));
+    let mut told = String::new();
+    std::net::TcpStream::connect(&address).unwrap().read_to_string(&mut told).unwrap();
+    assert!(told.contains("another debugger is connected"), "{told}");
     drop(held);
-    std::thread::sleep(std::time::Duration::from_millis(300));
     let second = gdb(&["x/i $pc", "kill"]);
     assert!(second.contains("<do_fork>"), "{second}");
     assert_eq!(server.wait().unwrap().code(), Some(0));

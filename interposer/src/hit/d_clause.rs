@@ -287,7 +287,7 @@ impl Interposer {
         let Some(probe) = self.inserted.probes.get(index as usize) else { return };
         let (number, in_error) = (probe.program as usize, matches!(probe.place, Place::Event(Event::Error)));
         let (clause, id) = (probe.major, probe.rest.provided.as_ref().map_or(0, |provided| provided.id));
-        self.note_hit(core, index, ProgramId(number));
+        self.note_hit(core, index, ProgramId(number), outcome);
         let thrown = self.runner.vm.unhandled();
         let Some(program) = self.inserted.programs.get_mut(number) else { return };
         let Some(d) = program.d.as_deref_mut() else { return };

@@ -280,7 +280,7 @@ impl Interposer {
         let Some(probe) = self.inserted.probes.get(index as usize) else { return };
         let id = ProgramId(probe.program as usize);
         let expired = outcome.remove || probe.run >= probe.rest.maxhits;
-        self.note_hit(core, index, id);
+        self.note_hit(core, index, id, outcome);
         if expired {
             self.disable(core, index as usize);
         }

@@ -5,7 +5,7 @@ use super::life::Due;
 use crate::model::{Program, ProgramId};
 use serde::{Deserialize, Serialize};
 use trapline_emu::{Core, Moment, Stop};
-use trapline_rpn::Outcome;
+use trapline_rpn::{Outcome, Termination};
 
 /// Stops that were requested, and that have happened.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ pub struct NotedHit {
     pub probe: u32,
     /// The moment in its record.
     pub at: Moment,
+    /// Whether the handler has come to its end: it has not if its predicate does not hold, or if it has failed.
+    pub whole: bool,
 }
 
 impl Stops {
@@ -99,9 +101,10 @@ impl Interposer {
     }
 
     /// Notes a hit, if hits are noted.
-    pub(super) fn note_hit(&mut self, core: &Core, probe: u32, program: ProgramId) {
+    pub(super) fn note_hit(&mut self, core: &Core, probe: u32, program: ProgramId, outcome: &Outcome) {
         if let Some(noted) = &mut self.noted {
-            noted.push(NotedHit { program, probe, at: core.moment() });
+            let whole = !matches!(outcome.termination, Termination::Abort | Termination::Exception);
+            noted.push(NotedHit { program, probe, at: core.moment(), whole });
         }
     }
 
@@ -130,7 +133,7 @@ impl Interposer {
     #[cold]
     pub(super) fn last_hit(&mut self, core: &Core, index: u32, run: u64, retry: bool, outcome: &Outcome) {
         let Some(probe) = self.inserted.probes.get(index as usize) else { return };
-        self.note_hit(core, index, ProgramId(probe.program as usize));
+        self.note_hit(core, index, ProgramId(probe.program as usize), outcome);
         let Some(probe) = self.inserted.probes.get(index as usize) else { return };
         if outcome.remove || run >= probe.rest.maxhits {
             self.hit.rare = true;

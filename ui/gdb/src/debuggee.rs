@@ -9,7 +9,7 @@ use trapline_os::Module;
 use trapline_providers::TargetProcess;
 use trapline_rpn::Reg;
 use trapline_session::{
-    Command, Difference, Position, Reply, Session, StopPoint, Timeline, TravelError, Word,
+    Arrival, Command, Difference, Moment, Position, Reply, Session, StopPoint, Timeline, TravelError, Word,
 };
 
 use crate::files::{self, Files};
@@ -20,6 +20,9 @@ use crate::user::{NoProcess, User};
 
 /// Bytes of the console that `monitor console` shows, unless it says how many.
 const CONSOLE: usize = 2048;
+
+/// The function of Linux that starts a module whose code and symbols are in place.
+const STARTED: &str = "do_init_module";
 
 /// What a command of `monitor` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,6 +55,14 @@ pub trait Commands {
     fn help(&self) -> Vec<String>;
 }
 
+/// A probe that stops the run.
+struct Probe {
+    clause: String,
+    /// The name of its program.
+    name: String,
+    point: StopPoint,
+}
+
 /// The run that is debugged.
 pub struct Debuggee {
     pub(crate) timeline: Timeline,
@@ -64,14 +75,18 @@ pub struct Debuggee {
     pub(crate) user: Option<User>,
     pub(crate) files: Files,
     pub(crate) breakpoints: Vec<Breakpoint>,
-    /// The clauses of the probes, and the names of their programs.
-    probes: Vec<(String, String)>,
+    /// The probes that stop the run.
+    probes: Vec<Probe>,
     /// Whether addresses are physical.
     pub(crate) physical: bool,
     /// What gdb has asked for last.
     pub(crate) resume: Option<(Resume, Option<NonZeroUsize>)>,
-    /// The stop that follows the news of modules.
-    pub(crate) pending: Option<Stop>,
+    /// The stop that follows the news of modules, what had led to it, and its moment.
+    pub(crate) pending: Option<(Resume, Stop, Moment)>,
+    /// Whether the next stop is here: gdb does not know yet that the run was moved.
+    pub(crate) stays: bool,
+    /// The thread that gdb was told last.
+    pub(crate) told: Option<NonZeroUsize>,
     /// The modules that gdb has been told.
     pub(crate) modules: Vec<Module>,
     /// What is to be shown in gdb before the next stop.
@@ -115,6 +130,8 @@ impl Debuggee {
             physical: false,
             resume: None,
             pending: None,
+            stays: false,
+            told: None,
             modules: Vec::new(),
             news: Vec::new(),
             refusal: None,
@@ -137,6 +154,7 @@ impl Debuggee {
         self.has_new_modules();
         self.news.clear();
         (self.resume, self.pending, self.physical) = (None, None, false);
+        (self.stays, self.told) = (false, Some(threads::running(self.session())));
     }
 
     pub(crate) fn session(&self) -> &Session {
@@ -146,13 +164,14 @@ impl Debuggee {
     /// The stop points: those of breakpoints, then those of probes.
     pub(crate) fn points(&self) -> Vec<StopPoint> {
         let own = self.breakpoints.iter().map(Breakpoint::point);
-        let hits = self.probes.iter().filter_map(|(_, name)| self.timeline.hits_of(Some(name)).ok());
-        own.chain(hits).collect()
+        own.chain(self.probes.iter().map(|probe| probe.point.clone())).collect()
     }
 
-    /// The name of the program of a probe, by the number of its stop point.
-    pub(crate) fn probe_of(&self, point: usize) -> Option<&str> {
-        self.probes.get(point.checked_sub(self.breakpoints.len())?).map(|(_, name)| name.as_str())
+    /// The names of the programs of the probes whose stop points were met in the last search.
+    pub(crate) fn probes_met(&self) -> Vec<&str> {
+        let own = self.breakpoints.len();
+        let numbers = self.timeline.met_together().iter().filter_map(|point| point.checked_sub(own));
+        numbers.filter_map(|number| self.probes.get(number)).map(|probe| probe.name.as_str()).collect()
     }
 
     /// The watchpoints.
@@ -167,7 +186,7 @@ impl Debuggee {
 
     /// The threads, the running one first.
     pub(crate) fn threads(&self) -> Vec<Thread> {
-        threads::all(self.session(), self.user.as_ref())
+        threads::all(self.session(), self.user.as_ref(), self.told)
     }
 
     /// The registers of a thread; none if there is no such thread.
@@ -181,6 +200,7 @@ impl Debuggee {
         let known = match &self.user {
             // What a thread had in user mode is not known.
             Some(_) => Known::default(),
+            None if thread.task == 0 => Known::default(),
             None => threads::known(profile.as_ref(), session, thread.task),
         };
         Some(self.registers.known(&known))
@@ -240,7 +260,33 @@ impl Debuggee {
             let Some(part) = bytes.get_mut(..left) else { return 0 };
             return if !part.is_empty() && ram.read(address, part) { left } else { 0 };
         }
-        self.timeline.peek(address, bytes)
+        match (self.timeline.peek(address, bytes), &self.user) {
+            // A program is read into memory as it is executed.
+            (0, Some(_)) => files::read_mapped(self.session(), address, bytes),
+            (read, _) => read,
+        }
+    }
+
+    /// Applies what was done to this run at this position: gdb shows what it has written here.
+    pub(crate) fn settle(&mut self) -> Result<(), TravelError> {
+        if self.changed { self.timeline.take_due() } else { Ok(()) }
+    }
+
+    /// Whether there is a thread of this number.
+    pub(crate) fn has_thread(&self, tid: NonZeroUsize) -> bool {
+        self.threads().iter().any(|thread| thread.tid == tid)
+    }
+
+    /// Whether the kernel's modules are others than those that gdb was told.
+    pub(crate) fn are_modules_new(&self) -> bool {
+        self.user.is_none() && files::kernel_modules(self.session()) != self.modules
+    }
+
+    /// The stop point at which a module has been loaded and not run yet, in Linux.
+    pub(crate) fn loading(&self) -> Option<StopPoint> {
+        let session = self.session();
+        session.target().image().plan().linux.as_ref().filter(|_| self.user.is_none())?;
+        session.symbols().lookup(STARTED).map(|symbol| Timeline::breakpoint(symbol.addr))
     }
 
     /// Whether the kernel's modules are others than those that gdb was told, which it is then told.
@@ -269,14 +315,17 @@ impl Debuggee {
             ("probe", _) => {
                 Err("probe: give a clause, such as `monitor probe fbt::do_fork:entry`".to_owned())
             }
-            ("noprobe", "") => self.without_probes(),
+            ("noprobe", "") => Ok(self.without_probes()),
+            ("here", "") => Ok(self.stay()),
             ("console", _) => self.console(rest),
             ("digest", "") => Ok(Said { lines: vec![format!("digest {}", self.session().digest())] }),
+            ("info" | "noprobe" | "here" | "digest", _) => Err(format!("`{word}` takes nothing after it")),
             _ => {
                 let before = self.timeline.inputs_at();
                 let said = self.commands.carry_out(&mut self.timeline, line);
                 self.changed |= self.timeline.inputs_at() != before;
                 self.cancel.store(false, Ordering::SeqCst);
+                self.settle().map_err(|error| error.to_string())?;
                 said
             }
         }
@@ -286,7 +335,8 @@ impl Debuggee {
         let mut lines = [
             "at POSITION            go to a position: an instruction count, hit:N, end, end-N",
             "probe CLAUSE           stop at the hits of a probe, in the past too, as `catch` does",
-            "noprobe                remove these probes",
+            "noprobe                no longer stop at these probes",
+            "here                   let the next command that runs the guest stay here, and show gdb this position",
             "info                   the position, the history, and the probes",
             "console [BYTES]        the last output of the guest",
             "digest                 the digest of the machine's state",
@@ -295,7 +345,7 @@ impl Debuggee {
         .to_vec();
         lines.extend(self.commands.help());
         lines.push(
-            "After a command that moves, `maintenance flush register-cache` shows the new state in gdb."
+            "After a command that moves, `monitor here` and `reverse-stepi` show the new position in gdb."
                 .to_owned(),
         );
         lines
@@ -307,15 +357,23 @@ impl Debuggee {
         if let Some(user) = &self.user {
             lines.push(format!("process {}, in user mode only", user.tgid()));
         }
-        lines.extend(self.probes.iter().map(|(_, name)| format!("stops at hits of {name}")));
+        lines.extend(self.probes.iter().map(|probe| format!("stops at hits of {}", probe.name)));
         lines
     }
 
     fn at(&mut self, position: &str) -> Result<Said, String> {
         let position: Position =
             position.parse().map_err(|error: trapline_session::PositionError| error.to_string())?;
-        self.timeline.goto(position).map_err(|error| error.to_string())?;
+        let went = self.timeline.goto(position).and_then(|_| self.settle());
+        self.cancel.store(false, Ordering::SeqCst);
+        went.map_err(|error| error.to_string())?;
         Ok(Said { lines: self.timeline.place().lines() })
+    }
+
+    fn stay(&mut self) -> Said {
+        self.stays = true;
+        let line = "the next command that runs the guest stays here; `reverse-stepi` shows gdb this position";
+        Said { lines: vec![line.to_owned()] }
     }
 
     fn console(&self, rest: &str) -> Result<Said, String> {
@@ -339,24 +397,21 @@ impl Debuggee {
             let line = format!(
                 "stops at hits of {name} from here on: the run was changed, so its past has no new probes"
             );
-            self.probes.push((clause.to_owned(), name));
+            let point = self.timeline.firings_of(&name).map_err(|error| error.to_string())?;
+            self.probes.push(Probe { clause: clause.to_owned(), name, point });
             return Ok(Said { lines: vec![line] });
         }
-        let mut clauses: Vec<String> = self.probes.iter().map(|(clause, _)| clause.clone()).collect();
+        let mut clauses: Vec<String> = self.probes.iter().map(|probe| probe.clause.clone()).collect();
         clauses.push(clause.to_owned());
         self.set_probes(clauses)?;
-        let name = self.probes.last().map(|(_, name)| name.as_str()).unwrap_or_default();
+        let name = self.probes.last().map(|probe| probe.name.as_str()).unwrap_or_default();
         Ok(Said { lines: vec![format!("stops at hits of {name}")] })
     }
 
-    fn without_probes(&mut self) -> Result<Said, String> {
-        let lines = vec!["no probes any more".to_owned()];
-        if self.changed {
-            self.probes.clear();
-            return Ok(Said { lines });
-        }
-        self.set_probes(Vec::new())?;
-        Ok(Said { lines })
+    /// The programs stay: they only observe, and to take them out of the past, the run would have to be repeated.
+    fn without_probes(&mut self) -> Said {
+        self.probes.clear();
+        Said { lines: vec!["stops at no probes any more".to_owned()] }
     }
 
     /// Makes the same run with these probes, and goes to the same state.
@@ -367,15 +422,25 @@ impl Debuggee {
         let gone = |other: &mut Timeline| -> Result<(), TravelError> {
             other.goto(Position::At { icount: here.icount, ordinal: 0 })?;
             while other.session().moment() < here && other.session().icount() == here.icount {
-                other.next_state()?;
+                if let Arrival::End(_) = other.next_state()? {
+                    break;
+                }
             }
             Ok(())
         };
         let went = gone(&mut other).map_err(|error| error.to_string());
         self.cancel.store(false, Ordering::SeqCst);
         went?;
+        // It is the same run, with the same end.
+        if let Some((end, ending)) = self.timeline.end() {
+            other.ends_at(end, ending);
+        }
+        let probe = |(clause, name): (String, String)| {
+            let point = other.firings_of(&name).map_err(|error| error.to_string())?;
+            Ok(Probe { clause, name, point })
+        };
+        self.probes = clauses.into_iter().zip(names).map(probe).collect::<Result<_, String>>()?;
         self.timeline = other;
-        self.probes = clauses.into_iter().zip(names).collect();
         Ok(())
     }
 }

@@ -22,6 +22,10 @@ const MODULES: &str = "/lib/modules/";
 const ENDING: &str = ".ko";
 /// Most open files.
 const MOST_OPEN: usize = 64;
+/// p_type of a part that is loaded.
+const LOADED: u32 = 1;
+/// The bit of p_flags of a part that can be written.
+const WRITABLE: u32 = 2;
 /// p_type of the dynamic section.
 const DYNAMIC: u32 = 2;
 
@@ -215,7 +219,7 @@ pub fn libraries_svr4(session: &Session, user: Option<&User>) -> String {
         if let Some(dynamic) = dynamic(&file).filter(|_| Some(&module.name) != program.as_ref()) {
             let _ = write!(
                 text,
-                "<library name=\"{}\" lm=\"{:#x}\" l_addr=\"{displacement:#x}\" l_ld=\"{:#x}\"/>",
+                "<library name=\"{}\" lmid=\"0x0\" lm=\"{:#x}\" l_addr=\"{displacement:#x}\" l_ld=\"{:#x}\"/>",
                 escaped(&module.name),
                 module.base,
                 displacement.wrapping_add(dynamic)
@@ -224,6 +228,28 @@ pub fn libraries_svr4(session: &Session, user: Option<&User>) -> String {
     }
     text.push_str("</library-list-svr4>");
     text
+}
+
+/// Reads code and constants of the process that are not in memory yet, from the files that it has mapped; the number of
+/// bytes. Nothing of a part that the process may write: that may have been written and moved out of memory.
+pub fn read_mapped(session: &Session, address: u64, to: &mut [u8]) -> usize {
+    for (_, file, displacement) in mapped(session) {
+        let Ok(view) = ElfView::parse(file.bytes()) else { continue };
+        for part in
+            view.programs().iter().filter(|part| part.p_type == LOADED && part.p_flags & WRITABLE == 0)
+        {
+            let at = address.wrapping_sub(part.p_vaddr.wrapping_add(displacement));
+            let left = part.p_filesz.saturating_sub(at);
+            let start = part.p_offset.checked_add(at).and_then(|start| usize::try_from(start).ok());
+            let bytes = start.filter(|_| left > 0).and_then(|start| file.bytes().get(start..));
+            if let Some(bytes) = bytes {
+                let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len()).min(to.len());
+                to.iter_mut().zip(bytes.iter().take(count)).for_each(|(to, from)| *to = *from);
+                return count;
+            }
+        }
+    }
+    0
 }
 
 /// The part of the auxiliary vector that follows from the mappings and the files (`AT_PHDR`, `AT_PHENT`, `AT_PHNUM`,

@@ -4,7 +4,7 @@
 //! have. A packet comes from `wire`, where each is checked, to `serve`, which answers a few itself and passes the others to
 //! gdbstub, and from there to `target`, which implements gdbstub's traits for a [`Debuggee`].
 //!
-//! The modules, each of which may use those before it: `wire` (the frames of packets), `registers` (one table: the target
+//! The modules, each of which may use those before it: `wire` (the frames of packets), `check` (their form), `registers` (one table: the target
 //! description and the values), `elf` (symbols as a file), `user` (one process), `threads` (tasks), `files` (what gdb reads of
 //! the guest), `stops` (breakpoints and stops), `debuggee` (the run and its commands), `resume` (how it goes on), `target`, `serve`.
 //!
@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod check;
 mod debuggee;
 mod elf;
 mod files;

@@ -129,6 +129,9 @@ pub struct Known {
 #[error("{0} cannot be written: only general registers, the instruction pointer and arithmetic flags can")]
 pub struct Fixed(String);
 
+/// The flags that can be written: CF, PF, AF, ZF, SF, DF and OF.
+const ARITHMETIC: u64 = 0xcd5;
+
 /// The table of a guest.
 #[derive(Debug)]
 pub struct Registers {
@@ -265,6 +268,11 @@ impl Registers {
         Some(before..before + bytes)
     }
 
+    /// The bytes of all registers.
+    pub fn size(&self) -> usize {
+        self.rows.iter().map(|row| row.bytes).sum()
+    }
+
     /// The registers that have other values in `wanted` than in `now`, as the register of an RPN program and its value.
     ///
     /// # Errors
@@ -283,10 +291,15 @@ impl Registers {
                 Source::Flags => Some(Reg::Flags),
                 _ => None,
             };
-            let value = wanted
-                .iter()
-                .rev()
-                .try_fold(0u64, |value, byte| byte.map(|byte| value << 8 | u64::from(byte)));
+            let number = |bytes: &[Option<u8>]| {
+                let digit = |value: u64, byte: &Option<u8>| byte.map(|byte| value << 8 | u64::from(byte));
+                bytes.iter().rev().try_fold(0, digit)
+            };
+            let value = number(wanted);
+            let fixed = |(now, wanted): (u64, u64)| (now ^ wanted) & !ARITHMETIC != 0;
+            if register == Some(Reg::Flags) && number(now).zip(value).is_some_and(fixed) {
+                return Err(Fixed("a system flag of eflags".to_owned()));
+            }
             changes.push(register.zip(value).ok_or_else(|| Fixed(row.name.clone()))?);
         }
         Ok(changes)
@@ -366,6 +379,20 @@ mod tests {
         let one = [0, 0, 0, 0, 0, 0, 0, 0x80, 0xff, 0x3f];
         let infinity = [0, 0, 0, 0, 0, 0, 0, 0x80, 0xff, 0x7f];
         assert_eq!([tag(one, true), tag([0; 10], true), tag(infinity, true), tag(one, false)], [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn system_flags_are_fixed() {
+        let all = Registers::new(false, false);
+        let flags = all.place(9).unwrap();
+        let mut before: Vec<Option<u8>> = vec![Some(0); all.size()];
+        before[flags.start + 1] = Some(2);
+        let mut after = before.clone();
+        after[flags.start] = Some(0x41);
+        assert_eq!(all.changes(&before, &after).unwrap(), [(Reg::Flags, 0x241)]);
+        after[flags.start + 1] = Some(0);
+        let refused = all.changes(&before, &after).unwrap_err().to_string();
+        assert!(refused.starts_with("a system flag of eflags cannot be written"), "{refused}");
     }
 
     #[test]

@@ -18,7 +18,14 @@ impl Debuggee {
     /// Goes on as gdb has asked.
     pub(crate) fn go_on(&mut self) -> Stop {
         let Some((resume, tid)) = self.resume.take() else { return Stop::Trap };
-        if let Some(stop) = self.pending.take() {
+        let pending = self.pending.take();
+        if std::mem::take(&mut self.stays) {
+            return Stop::Trap;
+        }
+        // gdb goes on as before after news of modules. What asks for something else does not mean that stop.
+        if let Some((_, stop, _)) = pending
+            .filter(|(before, _, at)| resume.repeats(*before) && *at == self.timeline.session().moment())
+        {
             return stop;
         }
         let gone = match resume {
@@ -28,7 +35,7 @@ impl Debuggee {
             Resume::Step => self.step_of(tid),
             Resume::Range(low, high) => self.step_while(low, high),
         };
-        let stop = match gone {
+        let stop = match gone.and_then(|stop| self.settle().map(|()| stop)) {
             Ok(stop) => stop,
             Err(TravelError::Interrupted) => Stop::Interrupted,
             Err(error) => {
@@ -44,64 +51,74 @@ impl Debuggee {
         self.user.as_ref().map(|user| user.accept())
     }
 
-    /// The stop points, and of a process the place where it ends.
+    /// The stop points, and of a process the place where it ends; of the kernel, the place where a module is loaded.
     fn all_points(&self) -> Vec<StopPoint> {
         let mut points = self.points();
         points.extend(self.user.as_ref().and_then(|user| user.exit()));
+        points.extend(self.loading());
         points
     }
 
     fn forwards(&mut self) -> Result<Stop, TravelError> {
         let (points, accept) = (self.all_points(), self.accept());
-        match self.timeline.run_on(&points, accept.as_ref())? {
-            Ran::Met(met) => self.met(met.point),
-            Ran::End(ending) => self.ended(ending.as_ref()),
-            Ran::Interrupted(at) => {
-                self.cancel().store(false, Ordering::SeqCst);
-                self.timeline.goto(at)?;
-                self.go_into_process()?;
-                Ok(Stop::Interrupted)
+        let own = self.points().len();
+        loop {
+            let noting = self.user.as_ref().map(|user| user.noting(self.here().0));
+            let (returning, last) = noting.unzip();
+            let last = || last.as_ref().map(|last| last.get());
+            match self.timeline.run_on_telling(&points, accept.as_ref(), returning)? {
+                // Nothing that gdb does not know.
+                Ran::Met(met) if met.point >= own && self.user.is_none() && !self.are_modules_new() => {}
+                Ran::Met(met) if met.point >= own && self.user.is_none() => return Ok(Stop::Loaded),
+                Ran::Met(met) => return self.met(met.point, last()),
+                Ran::End(ending) => return self.ended(ending.as_ref(), last()),
+                Ran::Interrupted(at) => {
+                    self.cancel().store(false, Ordering::SeqCst);
+                    self.timeline.goto(at)?;
+                    self.go_into_process(last())?;
+                    return Ok(Stop::Interrupted);
+                }
             }
         }
     }
 
-    /// A stop point was met, in the forward direction.
-    fn met(&mut self, point: usize) -> Result<Stop, TravelError> {
+    /// A stop point was met, in the forward direction. `last` is where the process was last in user mode, if that is known.
+    fn met(&mut self, point: usize, last: Option<u64>) -> Result<Stop, TravelError> {
         if self.user.as_ref().is_some_and(|user| user.ends(self.timeline.session())) {
             let number = self.user.as_ref().map_or(0, |user| user.tgid());
             self.news.push(format!("process {number} ends here; reverse-continue goes back"));
-            self.go_into_process()?;
+            self.go_into_process(last)?;
             return Ok(Stop::End);
         }
         Ok(self.stop_at(point))
     }
 
     fn stop_at(&mut self, point: usize) -> Stop {
+        let lines: Vec<String> = self.probes_met().iter().map(|name| format!("hit of {name}")).collect();
+        self.news.extend(lines);
         match self.breakpoints.get(point).copied() {
             Some(breakpoint) if breakpoint.executes() => Stop::Breakpoint(breakpoint.kind),
             Some(breakpoint) => Stop::Watchpoint(breakpoint),
-            None => {
-                let line = self.probe_of(point).map(|name| format!("hit of {name}"));
-                self.news.extend(line);
-                Stop::Trap
-            }
+            None => Stop::Trap,
         }
     }
 
-    fn ended(&mut self, ending: Option<&Ending>) -> Result<Stop, TravelError> {
+    fn ended(&mut self, ending: Option<&Ending>, last: Option<u64>) -> Result<Stop, TravelError> {
         let icount = self.timeline.session().icount();
         self.news.push(match ending {
             Some(ending) => format!("the end of the run: {ending}, after {icount} instructions"),
             None => format!("the end of the run, after {icount} instructions"),
         });
-        self.go_into_process()?;
+        self.go_into_process(last)?;
         Ok(Stop::End)
     }
 
-    /// Of a process: goes back to the last state in which it runs in user mode.
-    fn go_into_process(&mut self) -> Result<(), TravelError> {
+    /// Of a process: goes back to the last state in which it runs in user mode. `known` is as of [`User::back`].
+    ///
+    /// [`User::back`]: crate::user::User::back
+    fn go_into_process(&mut self, known: Option<u64>) -> Result<(), TravelError> {
         match &self.user {
-            Some(user) => user.back(&mut self.timeline).map(|_| ()),
+            Some(user) => user.back(&mut self.timeline, known).map(|_| ()),
             None => Ok(()),
         }
     }
@@ -119,7 +136,7 @@ impl Debuggee {
                 if matches!(stop, Stop::Watchpoint(_)) {
                     // Backwards, the access is undone.
                     self.timeline.previous_state()?;
-                    self.go_into_process()?;
+                    self.go_into_process(None)?;
                 }
                 Ok(stop)
             }
@@ -133,7 +150,9 @@ impl Debuggee {
         };
         self.timeline.goto(Position::At { icount: first, ordinal: 0 })?;
         while self.is_elsewhere() && self.timeline.session().icount() == first {
-            self.timeline.next_state()?;
+            if let Arrival::End(_) = self.timeline.next_state()? {
+                break;
+            }
         }
         Ok(Stop::Begin)
     }
@@ -153,7 +172,7 @@ impl Debuggee {
             return Ok(Stop::Begin);
         }
         if self.is_elsewhere() {
-            self.go_into_process()?;
+            self.go_into_process(None)?;
             // There the instruction was interrupted, or its page was absent: nothing has been undone yet.
             if self.here().1 == ip {
                 return self.step_back();
@@ -171,7 +190,7 @@ impl Debuggee {
         match other.and_then(|tid| self.where_it_continues(tid)) {
             Some((point, accept)) => match self.timeline.run_on(&[point], Some(&accept))? {
                 Ran::Met(_) => Ok(Stop::Trap),
-                Ran::End(ending) => self.ended(ending.as_ref()),
+                Ran::End(ending) => self.ended(ending.as_ref(), None),
                 Ran::Interrupted(at) => {
                     self.cancel().store(false, Ordering::SeqCst);
                     self.timeline.goto(at)?;
@@ -185,7 +204,8 @@ impl Debuggee {
     /// The stop point at which a task that does not run continues.
     fn where_it_continues(&self, tid: NonZeroUsize) -> Option<(StopPoint, Accept)> {
         let session = self.session();
-        let task = self.threads().into_iter().find(|thread| thread.tid == tid)?.task;
+        let here = |thread: &threads::Thread| thread.tid == tid && thread.task != 0;
+        let task = self.threads().into_iter().find(here)?.task;
         let profile: Rc<dyn trapline_os::OsProfile> = session.profile()?.into();
         let ip = profile.switched(session.core(), task)?.ip;
         let accept = move |core: &Core| profile.current_task(core) == task;
@@ -199,7 +219,7 @@ impl Debuggee {
         loop {
             let (icount, ip) = self.here();
             if let Arrival::End(ending) = self.timeline.next_state()? {
-                return self.ended(ending.as_ref());
+                return self.ended(ending.as_ref(), Some(icount));
             }
             if !self.is_elsewhere() {
                 return Ok(watched.map_or(Stop::Trap, Stop::Watchpoint));
@@ -212,11 +232,11 @@ impl Debuggee {
                 // The instruction was interrupted, or its page was absent: it has not been executed yet.
                 Ran::Met(met) if met.point == 0 && !retired && self.here().1 == ip => {}
                 Ran::Met(met) if met.point == 0 => return Ok(watched.map_or(Stop::Trap, Stop::Watchpoint)),
-                Ran::Met(met) => return self.met(met.point),
-                Ran::End(ending) => return self.ended(ending.as_ref()),
+                Ran::Met(met) => return self.met(met.point, Some(icount)),
+                Ran::End(ending) => return self.ended(ending.as_ref(), Some(icount)),
                 Ran::Interrupted(_) => {
                     self.cancel().store(false, Ordering::SeqCst);
-                    self.go_into_process()?;
+                    self.go_into_process(Some(icount))?;
                     return Ok(Stop::Interrupted);
                 }
             }

@@ -15,7 +15,10 @@ use gdbstub::conn::Connection;
 use gdbstub::stub::state_machine::GdbStubStateMachine as Machine;
 use gdbstub::stub::{DisconnectReason, GdbStub};
 
+use crate::check::{Refused, check, hexadecimal};
 use crate::debuggee::Debuggee;
+use crate::stops::{Resume, Stop};
+use crate::threads;
 use crate::wire::{Framer, Input, LONGEST, framed, hex};
 
 /// How often the flag that ends the service is checked.
@@ -182,6 +185,10 @@ impl Server<'_> {
 
     fn packet(&mut self, debuggee: &mut Debuggee, body: &[u8]) -> io::Result<Option<Gone>> {
         if let Some(answer) = own(debuggee, body) {
+            // gdb does not look at this answer: what it then asks is of the thread that is not there.
+            if body.starts_with(b"Hg") {
+                self.pass(debuggee, body);
+            }
             self.answer(framed(&answer))?;
             return Ok(None);
         }
@@ -223,13 +230,16 @@ impl Server<'_> {
         loop {
             match self.stub.take() {
                 Some(Machine::Running(stub)) => {
+                    let resume = debuggee.resume.map_or(Resume::Continue, |(resume, _)| resume);
                     let stop = debuggee.go_on();
+                    debuggee.told = Some(threads::running(debuggee.session()));
                     for line in std::mem::take(&mut debuggee.news) {
                         answer.extend(framed(format!("O{}", hex(format!("{line}\n").as_bytes())).as_bytes()));
                     }
                     let reason = match debuggee.has_new_modules() {
                         true => {
-                            debuggee.pending = Some(stop);
+                            let moment = debuggee.session().moment();
+                            debuggee.pending = (stop != Stop::Loaded).then_some((resume, stop, moment));
                             debuggee.library_news()
                         }
                         false => debuggee.reason(stop),
@@ -265,7 +275,11 @@ impl Server<'_> {
             None => return framed(WRONG),
         };
         if fresh {
-            for select in self.selected.clone().into_iter().flatten().filter(|select| select != body) {
+            let [memory, going_on] = self.selected.clone();
+            // A debugger that has selected no thread means any.
+            let selects = [(memory, b"Hg0"), (going_on, b"Hc0")];
+            let selects = selects.map(|(own, any)| own.unwrap_or_else(|| any.to_vec()));
+            for select in selects.into_iter().filter(|select| select != body) {
                 match fed(stub, debuggee, &select) {
                     Some(next) => stub = next,
                     None => return framed(WRONG),
@@ -329,6 +343,17 @@ fn without_processes(body: &[u8]) -> Vec<u8> {
 
 /// The answer to a packet that gdbstub does not get.
 fn own(debuggee: &mut Debuggee, body: &[u8]) -> Option<Vec<u8>> {
+    let checked = check(body, debuggee.registers.size(), |tid| debuggee.has_thread(tid));
+    if let Err(refused) = checked {
+        return Some(match refused {
+            Refused::Malformed => WRONG.to_vec(),
+            Refused::Because(sentence) => format!("E.{sentence}").into_bytes(),
+        });
+    }
+    if let [b'm', range @ ..] = body {
+        let range = std::str::from_utf8(range).ok();
+        return Some(range.and_then(|range| memory(debuggee, range)).unwrap_or_else(|| WRONG.to_vec()));
+    }
     let text = std::str::from_utf8(body).ok()?;
     Some(match text {
         "qqemu.Supported" => b"PhyMemMode".to_vec(),
@@ -338,22 +363,14 @@ fn own(debuggee: &mut Debuggee, body: &[u8]) -> Option<Vec<u8>> {
             b"OK".to_vec()
         }
         "qSymbol::" => b"OK".to_vec(),
-        _ => {
-            return text
-                .strip_prefix('m')
-                .map(|range| memory(debuggee, range).unwrap_or_else(|| WRONG.to_vec()));
-        }
+        _ => return None,
     })
 }
 
 /// The answer to `m ADDRESS,LENGTH`.
 fn memory(debuggee: &Debuggee, range: &str) -> Option<Vec<u8>> {
     let (address, length) = range.split_once(',')?;
-    let number = |text: &str| {
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        digits.then(|| u64::from_str_radix(text, 16).ok()).flatten()
-    };
-    let (address, length) = (number(address)?, number(length)?);
+    let (address, length) = (hexadecimal(address)?, hexadecimal(length)?);
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(MOST_READ)];
     let read = debuggee.read_memory(address, &mut bytes);
     if read == 0 && !bytes.is_empty() {

@@ -42,8 +42,8 @@ impl Breakpoint {
         match self.kind {
             Kind::Software | Kind::Hardware => Timeline::breakpoint(self.address),
             Kind::Write => watch(WatchKind::Write),
-            // Reads alone are not told apart here; gdb itself drops a stop of `rwatch` at which the value has changed.
-            Kind::Read | Kind::Access => watch(WatchKind::ReadWrite),
+            Kind::Read => StopPoint::Read { low: self.address, high },
+            Kind::Access => watch(WatchKind::ReadWrite),
         }
     }
 }
@@ -63,6 +63,19 @@ pub enum Resume {
     ReverseContinue,
 }
 
+impl Resume {
+    /// Whether gdb repeats the other one with this one, after news of modules.
+    pub fn repeats(self, other: Self) -> bool {
+        let kind = |resume| match resume {
+            Self::Continue => 0,
+            Self::Step | Self::Range(..) => 1,
+            Self::ReverseStep => 2,
+            Self::ReverseContinue => 3,
+        };
+        kind(self) == kind(other)
+    }
+}
+
 /// Why the run has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
@@ -74,6 +87,8 @@ pub enum Stop {
     Watchpoint(Breakpoint),
     /// Ctrl-C.
     Interrupted,
+    /// The kernel has loaded a module.
+    Loaded,
     /// The beginning of the history.
     Begin,
     /// The end of the run, as far as it is known.

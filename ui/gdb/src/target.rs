@@ -108,7 +108,9 @@ impl Debuggee {
     pub(crate) fn reason(&self, stop: Stop) -> MultiThreadStopReason<u64> {
         let tid = threads::running(self.session());
         match stop {
-            Stop::Trap => MultiThreadStopReason::SignalWithThread { tid, signal: Signal::SIGTRAP },
+            Stop::Trap | Stop::Loaded => {
+                MultiThreadStopReason::SignalWithThread { tid, signal: Signal::SIGTRAP }
+            }
             Stop::Interrupted => MultiThreadStopReason::SignalWithThread { tid, signal: Signal::SIGINT },
             Stop::Breakpoint(Kind::Hardware) => MultiThreadStopReason::HwBreak(tid),
             Stop::Breakpoint(_) => MultiThreadStopReason::SwBreak(tid),
@@ -180,6 +182,19 @@ impl Target for Debuggee {
     }
 
     fn use_rle(&self) -> bool {
+        false
+    }
+
+    // Forks of the guest stop nothing.
+    fn use_fork_stop_reason(&self) -> bool {
+        false
+    }
+
+    fn use_vfork_stop_reason(&self) -> bool {
+        false
+    }
+
+    fn use_vforkdone_stop_reason(&self) -> bool {
         false
     }
 

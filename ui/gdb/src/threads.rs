@@ -34,8 +34,9 @@ pub fn running(session: &Session) -> NonZeroUsize {
     session.profile().map_or(NonZeroUsize::MIN, |profile| tid(profile.pid(session.core())))
 }
 
-/// All threads, the running one first; of one process only its own.
-pub fn all(session: &Session, user: Option<&User>) -> Vec<Thread> {
+/// All threads, the running one first; of one process only its own. `told` is the thread that gdb was told at its last stop:
+/// if the run was moved since to where this thread does not exist, gdb needs it until it is told another one.
+pub fn all(session: &Session, user: Option<&User>, told: Option<NonZeroUsize>) -> Vec<Thread> {
     let first = running(session);
     let Some(profile) = session.profile() else {
         return vec![Thread { tid: first, task: 0, label: "processor".to_owned() }];
@@ -55,6 +56,9 @@ pub fn all(session: &Session, user: Option<&User>) -> Vec<Thread> {
         if wanted && !found.iter().any(|known| known.tid == task.tid) {
             found.push(task);
         }
+    }
+    if let Some(tid) = told.filter(|tid| !found.iter().any(|known| known.tid == *tid)) {
+        found.push(Thread { tid, task: 0, label: "not at this position".to_owned() });
     }
     found
 }

@@ -1,11 +1,14 @@
 //! One process of the guest, as gdb expects a user program: its states are those in which it runs in user mode.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use trapline_emu::Core;
 use trapline_os::OsProfile;
 use trapline_providers::TargetProcess;
-use trapline_session::{Accept, Ran, Session, StopPoint, Timeline, TravelError};
+use trapline_session::{
+    Accept, Arrival, Found, Position, Ran, Returning, Session, StopPoint, Timeline, TravelError,
+};
 
 /// The function of the kernel in which a task ends, in Linux and in Trapline's own guests.
 const EXIT: &str = "do_exit";
@@ -127,31 +130,60 @@ impl User {
         })
     }
 
-    /// Goes back to the last state in which the process runs in user mode; false if there is none.
+    /// What notes the instruction count of the last return of the process to user mode, and where it is noted.
+    pub fn noting(&self, from: u64) -> (Returning, Rc<Cell<u64>>) {
+        let last = Rc::new(Cell::new(from));
+        let (tgid, profile, noted) = (self.tgid, Rc::clone(&self.profile), Rc::clone(&last));
+        let returning = move |core: &Core| {
+            if profile.tgid(core) == tgid {
+                noted.set(core.icount());
+            }
+        };
+        (Box::new(returning), last)
+    }
+
+    /// Goes back to the last state in which the process runs in user mode; false if there is none. `known` is the
+    /// instruction count of its last return there, if that is known: a search for it repeats all that came after it.
     ///
     /// # Errors
     /// The run cannot be followed.
-    pub fn back(&self, timeline: &mut Timeline) -> Result<bool, TravelError> {
+    pub fn back(&self, timeline: &mut Timeline, known: Option<u64>) -> Result<bool, TravelError> {
         if self.runs(timeline.session().core()) {
             return Ok(true);
         }
         let here = timeline.session().icount();
-        if timeline.reverse_on(&[StopPoint::UserMode], Some(&self.accept()))?
-            == trapline_session::Found::Nothing
-        {
-            return Ok(false);
+        let is_known = match known {
+            Some(count) => self.enter_at(timeline, count)?,
+            None => false,
+        };
+        if !is_known {
+            timeline.goto(Position::At { icount: here, ordinal: 0 })?;
+            let found = timeline.reverse_on(&[StopPoint::UserMode], Some(&self.accept()))?;
+            if found == Found::Nothing {
+                return Ok(false);
+            }
         }
-        // From the last return to user mode on, the process runs there until it leaves it once.
-        let (mut low, mut high) = (timeline.session().icount(), here);
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            timeline.goto(trapline_session::Position::At { icount: middle, ordinal: 0 })?;
-            if self.runs(timeline.session().core()) { low = middle } else { high = middle }
+        // From its last return to user mode on, the process runs there until it leaves it once, mostly soon.
+        let (mut low, mut high, mut step) = (timeline.session().icount(), here, 1);
+        while high.saturating_sub(low) > 1 {
+            let middle = (low + step).min(low + (high - low) / 2);
+            timeline.goto(Position::At { icount: middle, ordinal: 0 })?;
+            match self.runs(timeline.session().core()) {
+                true => (low, step) = (middle, step.saturating_mul(2)),
+                false => high = middle,
+            }
         }
-        timeline.goto(trapline_session::Position::At { icount: low, ordinal: 0 })?;
+        self.enter_at(timeline, low)
+    }
+
+    /// Goes to the first state of an instruction count in which the process runs in user mode; false if there is none.
+    fn enter_at(&self, timeline: &mut Timeline, icount: u64) -> Result<bool, TravelError> {
+        timeline.goto(Position::At { icount, ordinal: 0 })?;
         // The first state with this count may precede the return.
-        while !self.runs(timeline.session().core()) && timeline.session().icount() == low {
-            timeline.next_state()?;
+        while !self.runs(timeline.session().core()) && timeline.session().icount() == icount {
+            if let Arrival::End(_) = timeline.next_state()? {
+                break;
+            }
         }
         Ok(self.runs(timeline.session().core()))
     }

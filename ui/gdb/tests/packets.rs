@@ -211,7 +211,7 @@ fn random_packets_end_nothing() {
 fn what_the_server_cannot_do_is_an_error_with_a_sentence() {
     let mut live = debuggee(false);
     assert_eq!(ask(&mut live, &["mffffffff,4"]), ["E0e"]);
-    assert_eq!(ask(&mut live, &["Hg-1", "Hg77", "g"]), ["E16", "OK", "E03"]);
+    assert_eq!(ask(&mut live, &["Hg-1", "Hg77", "g"]), ["E16", "E.there is no such thread here", "E03"]);
     assert_eq!(ask(&mut live, &["M9000,2:abcd", "m9000,2"]), ["OK", "abcd"]);
     // The number of cr0 in the description of 32 bits.
     let control = ask(&mut live, &["Hg0", "P2b=00000000"]).remove(1);
@@ -227,10 +227,51 @@ fn what_the_server_cannot_do_is_an_error_with_a_sentence() {
 }
 
 #[test]
+fn a_debugger_that_selects_no_thread_gets_the_running_one() {
+    let mut debuggee = debuggee(false);
+    let answers = ask(&mut debuggee, &["g", "p8", "qSupported:swbreak+"]);
+    assert!(answers[0].len() > 100 && answers[1].len() == 8, "{answers:?}");
+    assert!(answers[2].contains("ReverseStep+") && !answers[2].contains("fork"), "{answers:?}");
+    let refused = ask(&mut debuggee, &["M9000,2:00", "Z0,9000,1,4V=", "vCont", "sc0100b47", "vCont;s:99"]);
+    assert_eq!(refused[..3], ["E16", "E16", "E16"]);
+    assert!(refused[3].starts_with("E.going on") && refused[4].starts_with("E.there is no"), "{refused:?}");
+}
+
+#[test]
+fn a_damaged_read_is_answered() {
+    let mut debuggee = debuggee(false);
+    let bodies: [&[u8]; 3] = [b"m,c0100000,8000000040\xd4\tW", b"qqemu.PhyMemMode", b"k"];
+    let bytes = bodies.into_iter().flat_map(framed).collect();
+    let (answers, _) = answers(&mut debuggee, Silent(Cursor::new(bytes)));
+    assert_eq!(answers, ["E16", "0"]);
+}
+
+/// The position, as `monitor info` tells it first.
+fn position(debuggee: &mut Debuggee) -> String {
+    let lines = ask(debuggee, &["qRcmd,696e666f"]).remove(0);
+    let bytes = lines.strip_prefix('O').unwrap_or(&lines).as_bytes().chunks(2);
+    let text = bytes.map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap());
+    String::from_utf8(text.collect()).unwrap().lines().next().unwrap().to_owned()
+}
+
+#[test]
+fn what_gdb_has_written_is_there_when_the_run_comes_back() {
+    let mut debuggee = debuggee(false);
+    let steps = ["s", "s", "M9000,2:abcd", "bs", "m9000,2", "s", "m9000,2"];
+    let answers = ask(&mut debuggee, &steps);
+    assert_eq!((&*answers[4], &*answers[6]), ("0000", "abcd"));
+    let here = position(&mut debuggee);
+    // `monitor here`: the step stays.
+    let stayed = ask(&mut debuggee, &["qRcmd,68657265", "s", "m9000,2"]);
+    assert_eq!(stayed.last().map(String::as_str), Some("abcd"));
+    assert_eq!(position(&mut debuggee), here);
+}
+
+#[test]
 fn a_debugger_that_goes_in_the_middle_leaves_the_run_to_the_next_one() {
     let mut debuggee = debuggee(false);
     let [stop, digest]: [String; 2] =
-        ask(&mut debuggee, &["vCont;s:1;c", "qRcmd,646967657374"])[..2].to_vec().try_into().unwrap();
+        ask(&mut debuggee, &["s", "qRcmd,646967657374"])[..2].to_vec().try_into().unwrap();
     assert!(stop.starts_with("T05thread:"), "{stop}");
     // A packet without its end.
     assert_eq!(answers(&mut debuggee, &b"$Z0,c0100f"[..]), (Vec::new(), Gone::Closed));

@@ -103,8 +103,8 @@ pub use session::{
 };
 pub use snapshot_error::SnapshotError;
 pub use timeline::{
-    Accept, Applied, Arrival, Between, Found, HISTORY_MEM, History, Layer, Met, Operation, Ran, StopPoint,
-    Timeline, TravelError,
+    Accept, Applied, Arrival, Between, Found, HISTORY_MEM, History, Layer, Met, Operation, Ran, Returning,
+    StopPoint, Timeline, TravelError,
 };
 pub use trapline_dump::{Compression, CrashDump, DumpFile, DumpFormat, DumpInfo, Vmcore};
 pub use trapline_emu::load::LinuxEntry;

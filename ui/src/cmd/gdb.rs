@@ -1,17 +1,17 @@
 //! `trapline gdb`: a live run or a recording for gdb's `target remote`. The server is the crate `trapline-gdb`; here are its
 //! options, its connections, and the commands of `monitor` that `replay --at` and scripts have too.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use trapline_d::Options;
-use trapline_gdb::{Commands, Debuggee, Gone, NoProcess, Said, serve};
+use trapline_gdb::{Commands, Debuggee, Gone, NoProcess, Said, framed, serve};
 use trapline_session::{
     Command, DEFAULT_MEMORY, GuestBuilder, HISTORY_MEM, OwnPrograms, Places, Probing, Recording, Reply,
     SourceOptions, Timeline, TravelError, io_sentence,
@@ -29,6 +29,10 @@ use crate::{ctrl_c, no_effect, options};
 const MONITOR: &str = "monitor";
 /// How often signals are checked.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a debugger waits for another one that is about to go.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// The answer to the first packet of one that is turned away.
+const BUSY: &[u8] = b"E.another debugger is connected, and one is served at a time";
 
 /// Runs the command.
 ///
@@ -110,15 +114,35 @@ fn accept(listener: TcpListener, busy: &Arc<AtomicBool>, talk: Talk) -> Receiver
     let busy = Arc::clone(busy);
     thread::spawn(move || {
         for stream in listener.incoming().filter_map(Result::ok) {
-            if busy.swap(true, Ordering::SeqCst) {
-                talk.note("a second debugger was turned away");
-                let _ = stream.shutdown(Shutdown::Both);
-            } else if told.send(stream).is_err() {
-                return;
+            if !busy.swap(true, Ordering::SeqCst) {
+                if told.send(stream).is_err() {
+                    return;
+                }
+            } else {
+                let (busy, told) = (Arc::clone(&busy), told.clone());
+                thread::spawn(move || wait(&busy, &told, stream, talk));
             }
         }
     });
     came
+}
+
+/// A connection while another one is served: it waits a while, for that one may have gone already.
+fn wait(busy: &AtomicBool, told: &Sender<TcpStream>, mut stream: TcpStream, talk: Talk) {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        if !busy.swap(true, Ordering::SeqCst) {
+            let _ = told.send(stream);
+            return;
+        }
+        thread::sleep(LOOK);
+    }
+    talk.note("a second debugger was turned away");
+    // What it has sent is read first: otherwise the connection is reset, and the answer is lost.
+    let _ = stream.set_read_timeout(Some(LOOK));
+    let _ = stream.read(&mut [0; 4096]);
+    let _ = stream.write_all(&[b"+", framed(BUSY).as_slice()].concat());
+    let _ = stream.shutdown(Shutdown::Both);
 }
 
 /// The next connection; none if a signal has come.
@@ -197,10 +221,21 @@ impl Commands for Monitor {
         if let Some(replies) = travel::travel(timeline, &words).map_err(|failure| failure.to_string())? {
             return Ok(Said { lines: replies.iter().flat_map(Reply::lines).collect() });
         }
+        let first = line.split_whitespace().next().unwrap_or_default();
+        if first.replace('"', "") == "insert" {
+            return Err("`insert` reads a file of the server's computer, which is closed to debuggers; \
+                        `monitor probe` takes a clause"
+                .to_owned());
+        }
         let command = Command::parse(MONITOR, 1, line, &self.source).map_err(|error| error.to_string())?;
         let Some(command) = command else { return Ok(Said::default()) };
         if command.stops() {
             return Err("`kill` or `detach` in gdb ends the session".to_owned());
+        }
+        if matches!(command, Command::Dump) {
+            return Err("`dump` writes a file of the server's computer, which is closed to debuggers; \
+                        `trapline dump` and scripts write crash dumps"
+                .to_owned());
         }
         let applied = timeline.apply(command).map_err(|error| error.to_string())?;
         let mut lines = applied.reply.lines();

@@ -101,7 +101,7 @@ const COMMANDS: [(&str, &str, Act); 18] = [
 ];
 
 /// The words after `continue to` and `reverse to`.
-const STOP_POINTS: &str = "ADDRESS, to write ADDRESS[:LENGTH], or to access ADDRESS[:LENGTH]";
+const STOP_POINTS: &str = "ADDRESS, or to write, to read or to access ADDRESS[:LENGTH]";
 
 /// Carries out a line that moves or shows something; returns nothing for lines of scripts.
 ///
@@ -215,16 +215,21 @@ fn place(session: &Session, text: &str) -> Result<u64, Failure> {
     session.place(text).map_err(|error| usage(error.to_string()))
 }
 
-/// What follows `to`: `PLACE`, `write PLACE[:LENGTH]` or `access PLACE[:LENGTH]`.
+/// What follows `to`: `PLACE`, or `write`, `read` or `access` and `PLACE[:LENGTH]`.
 fn stop_point(session: &Session, words: &[&str]) -> Result<Option<StopPoint>, Failure> {
     let (kind, range) = match words {
         [at] => return Ok(Some(Timeline::breakpoint(place(session, at)?))),
-        ["write", range] => (WatchKind::Write, *range),
-        ["access", range] => (WatchKind::ReadWrite, *range),
+        ["write", range] => (Some(WatchKind::Write), *range),
+        ["read", range] => (None, *range),
+        ["access", range] => (Some(WatchKind::ReadWrite), *range),
         _ => return Ok(None),
     };
     let (at, length) = range.split_once(':').unwrap_or((range, "1"));
     let low = place(session, at)?;
     let length = numbers::within(length, 1, MOST_EXAMINED).map_err(|error| usage(error.to_string()))?;
-    Ok(Some(StopPoint::Watch(Watch { kind, low, high: low.saturating_add(length - 1) })))
+    let high = low.saturating_add(length - 1);
+    Ok(Some(match kind {
+        Some(kind) => StopPoint::Watch(Watch { kind, low, high }),
+        None => StopPoint::Read { low, high },
+    }))
 }

@@ -76,6 +76,10 @@ impl FromStr for Position {
             return Err(PositionError::Form(text.to_owned()));
         }
         match text.split_once('.') {
+            // A unit there belongs to a fraction, which no count has.
+            Some((_, ordinal)) if ordinal.chars().any(char::is_alphabetic) && !ordinal.starts_with("0x") => {
+                Err(PositionError::Form(text.to_owned()))
+            }
             Some((icount, ordinal)) => Ok(Self::At { icount: count(icount)?, ordinal: count(ordinal)? }),
             None => Ok(Self::At { icount: count(text)?, ordinal: 0 }),
         }

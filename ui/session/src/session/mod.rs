@@ -50,7 +50,7 @@ pub use no_hits::{NoHits, Reason};
 pub use operator::{Deed, Operator};
 pub use run::{Observer, TakesStates};
 pub use saved::SavedSession;
-pub use scout::{Follower, Met, StopPoint};
+pub use scout::{Follower, Met, Returning, StopPoint};
 pub(crate) use scout::{Search, Witness};
 pub use stack::StackFrame;
 pub(crate) use stack::stack_at;

@@ -4,7 +4,9 @@
 //! It passes everything else on. A search is only used on a state that is discarded afterwards, so only its watches need to
 //! be undone, which [`Session::scouted`](super::Session::scouted) ends.
 
-use trapline_emu::{Core, Fault, Moment, Stop, Trap, TrapInterposer, Verdict, Watch, WatchHit, WatchKind};
+use trapline_emu::{
+    Core, Fault, Moment, Stop, Trap, TrapInterposer, Verdict, Watch, WatchAccess, WatchHit, WatchKind,
+};
 use trapline_interposer::{Interposer, NotedHit, ProgramId};
 
 /// The first identifier of a stop point's watch; those of the interposer are numbers of sites and probes.
@@ -15,16 +17,29 @@ const FIRST_ID: u32 = 0xffff_0000;
 pub enum StopPoint {
     /// An instruction in this range is about to be executed, or memory or a port in it has been accessed.
     Watch(Watch),
+    /// Memory in this range has been read, by an instruction that has not only written it. An instruction with one operand
+    /// that reads the range and another one that writes it counts as a write.
+    Read {
+        /// The first address.
+        low: u64,
+        /// The last one.
+        high: u64,
+    },
     /// A handler of any program runs.
     AnyHit,
     /// A handler of these programs runs.
     HitOf(Vec<ProgramId>),
+    /// A handler of these programs runs to its end: its predicate holds, and it does not fail.
+    FiringOf(Vec<ProgramId>),
     /// The processor has returned to user mode.
     UserMode,
 }
 
 /// A further condition of a stop point, on the state in which it is met.
 pub type Accepts = Box<dyn Fn(&Core) -> bool>;
+
+/// What is told of each state in which the processor has returned to user mode.
+pub type Returning = Box<dyn Fn(&Core)>;
 
 /// A witness, which gets each stop point that is met, by its number, and for an access its details. If it returns an
 /// address, executions of that address are reported from then on too, with a number above those of the points.
@@ -61,6 +76,7 @@ pub struct Met {
 pub struct Search {
     points: Vec<StopPoint>,
     accepts: Option<Accepts>,
+    returning: Option<Returning>,
     /// Matches at this moment or earlier do not count.
     after: Option<Moment>,
     /// Matches at this moment or later do not count.
@@ -73,16 +89,21 @@ pub struct Search {
     /// Addresses that the witness has requested.
     asked: Vec<u64>,
     found: Option<Met>,
+    /// All stop points that are met at the moment of `found`.
+    together: Vec<usize>,
 }
 
 /// Whether it is met where a handler runs.
 fn is_hit(point: &StopPoint) -> bool {
-    matches!(point, StopPoint::AnyHit | StopPoint::HitOf(_))
+    matches!(point, StopPoint::AnyHit | StopPoint::HitOf(_) | StopPoint::FiringOf(_))
 }
 
 /// Whether it is met after an instruction.
 fn is_access(point: &StopPoint) -> bool {
-    matches!(point, StopPoint::Watch(watch) if watch.kind != WatchKind::Execute)
+    match point {
+        StopPoint::Watch(watch) => watch.kind != WatchKind::Execute,
+        point => matches!(point, StopPoint::Read { .. }),
+    }
 }
 
 fn executed(address: u64) -> Watch {
@@ -92,9 +113,19 @@ fn executed(address: u64) -> Watch {
 impl Search {
     /// Searches for the first match after a moment.
     pub fn first_after(points: Vec<StopPoint>, after: Option<Moment>) -> Self {
-        let (accepts, before, witness, asked) = (None, None, None, Vec::new());
-        let last_access = false;
-        Self { points, accepts, after, before, last_access, first: true, witness, asked, found: None }
+        Self {
+            points,
+            accepts: None,
+            returning: None,
+            after,
+            before: None,
+            last_access: false,
+            first: true,
+            witness: None,
+            asked: Vec::new(),
+            found: None,
+            together: Vec::new(),
+        }
     }
 
     /// Searches for the last match before a moment.
@@ -120,9 +151,20 @@ impl Search {
         self
     }
 
+    /// Tells of each return to user mode.
+    #[must_use]
+    pub fn telling_returns(self, returning: Option<Returning>) -> Self {
+        Self { returning, ..self }
+    }
+
     /// The stop point that was found.
     pub fn found(&self) -> Option<Met> {
         self.found
+    }
+
+    /// The numbers of all stop points that are met at the moment of the one that was found.
+    pub fn together(&self) -> &[usize] {
+        &self.together
     }
 
     /// Whether the search is over.
@@ -157,6 +199,9 @@ impl Search {
     fn watches(&self) -> Vec<(u32, Watch)> {
         let watch = |(id, point): (u32, &StopPoint)| match point {
             StopPoint::Watch(watch) => Some((id, *watch)),
+            StopPoint::Read { low, high } => {
+                Some((id, Watch { kind: WatchKind::ReadWrite, low: *low, high: *high }))
+            }
             _ => None,
         };
         let own = (FIRST_ID..).zip(&self.points).filter_map(watch);
@@ -175,6 +220,9 @@ impl Search {
 
     /// A return to another privilege level, or within one, has completed.
     fn returned(&mut self, core: &mut Core) {
+        if let Some(returning) = self.returning.as_ref().filter(|_| core.env().cpl() == 3) {
+            returning(core);
+        }
         let point = self.points.iter().position(|point| *point == StopPoint::UserMode);
         if let Some(point) = point.filter(|_| core.env().cpl() == 3) {
             self.met(core, point);
@@ -196,12 +244,16 @@ impl Search {
         let later = self.after.is_none_or(|after| at > after);
         let last = self.last_access && self.points.get(point).is_some_and(is_access);
         let earlier = self.before.is_none_or(|before| at < before || last && at == before);
-        let sooner = self.found.is_none_or(|found| if self.first { at < found.at } else { at >= found.at });
-        let counts = later && earlier && sooner;
-        if counts {
+        let wanted = later && earlier;
+        let sooner = self.found.is_none_or(|found| if self.first { at < found.at } else { at > found.at });
+        if wanted && sooner {
             self.found = Some(Met { at, point });
+            self.together.clear();
         }
-        counts
+        if wanted && self.found.is_some_and(|found| at == found.at) && !self.together.contains(&point) {
+            self.together.push(point);
+        }
+        wanted && sooner
     }
 
     /// Handlers have run.
@@ -210,7 +262,8 @@ impl Search {
             let of = |point: &StopPoint| match point {
                 StopPoint::AnyHit => true,
                 StopPoint::HitOf(programs) => programs.contains(&hit.program),
-                StopPoint::Watch(_) | StopPoint::UserMode => false,
+                StopPoint::FiringOf(programs) => hit.whole && programs.contains(&hit.program),
+                StopPoint::Watch(_) | StopPoint::Read { .. } | StopPoint::UserMode => false,
             };
             if let Some(point) = self.points.iter().position(of) {
                 self.note(hit.at, point);
@@ -292,8 +345,11 @@ impl TrapInterposer for Scout<'_, '_> {
     fn watched(&mut self, core: &mut Core, hit: &WatchHit) {
         match self.point_of(hit.id) {
             Some((search, point)) => {
-                search.tell(core, point, Some(hit));
-                search.met(core, point);
+                let reads = matches!(search.points.get(point), Some(StopPoint::Read { .. }));
+                if !reads || hit.access != WatchAccess::Write {
+                    search.tell(core, point, Some(hit));
+                    search.met(core, point);
+                }
             }
             None => {
                 self.pass(|i| i.watched(core, hit));

@@ -11,7 +11,7 @@ use super::drive::{Discard, Goal};
 use super::{Arrival, Found, Met, StopPoint, Timeline, TravelError};
 use crate::ending::Ending;
 use crate::recording::Position;
-use crate::session::Search;
+use crate::session::{Returning, Search};
 
 /// A condition of stop points on the state in which they are met.
 pub type Accept = Rc<dyn Fn(&Core) -> bool>;
@@ -47,11 +47,26 @@ impl Timeline {
     /// # Errors
     /// The run is not the one that was recorded.
     pub fn run_on(&mut self, points: &[StopPoint], accept: Option<&Accept>) -> Result<Ran, TravelError> {
+        self.run_on_telling(points, accept, None)
+    }
+
+    /// As [`Timeline::run_on`], and tells of each return to user mode on the way.
+    ///
+    /// # Errors
+    /// As [`Timeline::run_on`].
+    pub fn run_on_telling(
+        &mut self,
+        points: &[StopPoint],
+        accept: Option<&Accept>,
+        returning: Option<Returning>,
+    ) -> Result<Ran, TravelError> {
         let here = self.session.moment();
-        let mut search = accepting(Search::first_after(points.to_vec(), Some(here)), accept);
+        let search = accepting(Search::first_after(points.to_vec(), Some(here)), accept);
+        let mut search = search.telling_returns(returning);
         let start = self.leave();
         let ran = self.run_searching(&mut search);
         let there = self.session.moment();
+        self.together = search.together().to_vec();
         // The state of a search is not that of the run.
         if let Some((_, rung)) = self.ladder.at_or_before(there) {
             self.climb_to(&rung)?;
@@ -177,9 +192,11 @@ impl Timeline {
         }
         loop {
             let at = self.leave();
-            self.reach_next_state(None)?;
+            let arrival = self.reach_next_state(None)?;
             let next = self.session.moment();
-            if next >= here || state(next) == state(here) {
+            // A run that was changed at its end may end earlier when it comes there again.
+            let ended = matches!(arrival, Arrival::End(_));
+            if ended || next >= here || state(next) == state(here) {
                 self.return_to(&at)?;
                 return Ok(true);
             }

@@ -207,8 +207,11 @@ impl Timeline {
         self.search_to(goal, &mut search).map(|()| search.found())
     }
 
-    /// Applies the input that is due at this moment.
-    pub(crate) fn take_due(&mut self) -> Result<(), TravelError> {
+    /// Applies the inputs that are due at this moment.
+    ///
+    /// # Errors
+    /// The run is not the one that was recorded.
+    pub fn take_due(&mut self) -> Result<(), TravelError> {
         let Ok(taken) = self.take_due_telling(&mut Discard);
         taken
     }

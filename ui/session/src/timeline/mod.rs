@@ -33,7 +33,7 @@ use crate::recording::{Event, Logged, Position, Recording};
 use crate::replies::Reply;
 use crate::session::{SavedSession, Session};
 
-pub use crate::session::{Met, StopPoint};
+pub use crate::session::{Met, Returning, StopPoint};
 pub use debug::{Accept, Ran};
 pub use error::TravelError;
 use inside::Inside;
@@ -129,6 +129,8 @@ pub struct Timeline {
     limits: Limits,
     /// The position within a hit, if the timeline is in one.
     inside: Option<Inside>,
+    /// All stop points of the last search that are met where it has led.
+    together: Vec<usize>,
 }
 
 impl Timeline {
@@ -201,6 +203,7 @@ impl Timeline {
             branches: false,
             limits,
             inside: None,
+            together: Vec::new(),
         })
     }
 
@@ -221,6 +224,11 @@ impl Timeline {
     /// Sets the end of a live run, and the reason, after another session of the same run has found them.
     pub fn ends_at(&mut self, end: Moment, ending: Option<Ending>) {
         (self.end, self.ending) = (Some(end), ending);
+    }
+
+    /// The end of the run, and why it ends, as far as they are known.
+    pub fn end(&self) -> Option<(Moment, Option<Ending>)> {
+        Some((self.end?, self.ending.clone()))
     }
 
     /// The timeline of a different run, such as one of a changed guest: each input arrives at the first possible moment
@@ -361,6 +369,19 @@ impl Timeline {
     /// The stop point of a breakpoint on the instruction at an address.
     pub fn breakpoint(address: u64) -> StopPoint {
         StopPoint::Watch(trapline_emu::Watch { kind: WatchKind::Execute, low: address, high: address })
+    }
+
+    /// The stop point of the hits of the programs with this name at which their predicates hold.
+    ///
+    /// # Errors
+    /// No such program is inserted here.
+    pub fn firings_of(&self, program: &str) -> Result<StopPoint, TravelError> {
+        Ok(StopPoint::FiringOf(self.session.programs_named(program)?))
+    }
+
+    /// The numbers of all stop points of the last search for several that are met where it has led.
+    pub fn met_together(&self) -> &[usize] {
+        &self.together
     }
 
     /// The stop point of hits of the programs with this name, or of all programs.

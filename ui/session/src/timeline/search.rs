@@ -149,6 +149,7 @@ impl Timeline {
                     self.return_from(&here, scanned)?;
                 }
                 if let Some(met) = search.found() {
+                    self.together = search.together().to_vec();
                     return self.arrive(met);
                 }
             }
