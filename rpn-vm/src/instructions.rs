@@ -12,9 +12,12 @@
 //! 3. Three cases in `tests/conformance/forms/`, and a rule in the naive interpreter, `tests/common/naive_rules.rs`.
 //! 4. The minor version of PPDF, `ppdf::VERSION`.
 //! 5. A line in docs/probe-language.md.
+//! 6. A sentence in `meaning`.
 //!
 //! Tests fail while one of these is missing. An operand of a new kind also needs an arm in `parse::instr` and `print`,
 //! an instruction whose counts depend on its operand one in `lint::effect`.
+
+mod meaning;
 
 /// The operand of an instruction: its meaning, its encoding and its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -105,7 +105,7 @@ fn line_matches(pattern: &str, text: &str) -> bool {
 }
 
 /// Whether `lines` are `patterns` with any lines for each `...`.
-fn matches(patterns: &[String], lines: &[&str]) -> bool {
+pub fn matches(patterns: &[String], lines: &[&str]) -> bool {
     match (patterns.split_first(), lines.split_first()) {
         (None, None) => true,
         (Some((p, rest)), _) if p.trim() == "..." => (0..=lines.len()).any(|n| matches(rest, &lines[n..])),
@@ -225,11 +225,19 @@ fn the_language_page_has_an_example_of_every_instruction_that_is_executed() {
 }
 
 #[test]
-fn the_readme_leads_to_every_document() {
+fn the_readme_or_the_book_leads_to_every_document() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let summary = std::fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    assert!(readme.contains("(docs/SUMMARY.md)"));
     for path in files(&root().join("docs")) {
         let name = path.strip_prefix(root()).unwrap().display().to_string();
-        assert!(readme.contains(&format!("({name})")), "README.md has no link to {name}");
+        let below = name.strip_prefix("docs/").unwrap();
+        let of_the_book = matches!(below, "SUMMARY.md" | "book/book.toml");
+        let linked = readme.contains(&format!("({name})")) || summary.contains(&format!("({below})"));
+        assert!(linked || of_the_book, "neither README.md nor docs/SUMMARY.md has a link to {name}");
+        if below.ends_with(".md") && !of_the_book {
+            assert!(summary.contains(&format!("({below})")), "docs/SUMMARY.md has no link to {name}");
+        }
     }
 }
 

@@ -39,7 +39,8 @@ use trapline_session::numbers::{self, NumberError};
 use crate::devices::DeviceArgs;
 use crate::talk::Color;
 
-const EXIT_CODES: &str = "\
+/// The exit codes below the help.
+pub const EXIT_CODES: &str = "\
 Exit codes:
     0  done
     1  an exception ended a handler (--fail-on-exception), runs differ (diff), fuzz found a state
@@ -200,6 +201,11 @@ Examples:
   zsh                trapline completions zsh > /usr/local/share/zsh/site-functions/_trapline
   fish               trapline completions fish > ~/.config/fish/completions/trapline.fish";
 
+const REFERENCE_EXAMPLES: &str = "\
+Examples:
+  RPN                trapline reference rpn
+  As a web page      trapline reference d | pandoc -o d.html";
+
 const TRACE_EXAMPLES: &str = "\
 Example:
   trapline run embedded:ia32 -n 'fbt::do_fork:' -f raw -o hits.trace; trapline trace cat hits.trace";
@@ -264,6 +270,9 @@ pub enum Command {
     /// Print a shell's completion of commands, options, images, and the probes of the image on the line
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
+    /// Print the reference of the languages, options, errors and keys as Markdown
+    #[command(after_help = REFERENCE_EXAMPLES)]
+    Reference(ReferenceArgs),
     /// Show where a run or a recording spends its instructions, as a flame graph or as folded stacks (docs/export.md)
     #[command(after_help = profile::EXAMPLES)]
     Profile(ProfileArgs),
@@ -288,6 +297,30 @@ pub struct ManArgs {
 pub struct CompletionsArgs {
     /// The shell
     pub shell: Shell,
+}
+
+/// The reference.
+#[derive(Debug, Args)]
+pub struct ReferenceArgs {
+    /// The subject
+    pub topic: Topic,
+}
+
+/// The subjects of the reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Topic {
+    /// The instructions of RPN
+    Rpn,
+    /// The variables, functions, actions and options of D
+    D,
+    /// The options of every command
+    Options,
+    /// The exit codes
+    ExitCodes,
+    /// The errors and warnings of probe programs
+    Errors,
+    /// The keys of the terminal UI
+    Keys,
 }
 
 /// A shell that has completion.

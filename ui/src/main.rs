@@ -103,6 +103,7 @@ fn main() -> ExitCode {
         Command::Gdb(args) => cmd::gdb::run(args, &mut out, &talk),
         Command::Man(args) => cmd::man::run(args, &mut out),
         Command::Completions(args) => cmd::completions::run(args, &mut out),
+        Command::Reference(args) => cmd::reference::run(args, &mut out),
         Command::Profile(args) => cmd::profile::run(args, &mut out, &talk),
         Command::Trace(args) => cmd::trace::run(args, &mut out, &talk),
     };

@@ -28,6 +28,7 @@ mod node;
 mod options;
 mod parse;
 mod pragma;
+pub mod reference;
 mod scope;
 mod types;
 

@@ -103,6 +103,31 @@ const OPTIONS: &[(&str, Kind, &str)] = &[
     ("zdefs", Kind::Flag, ""),
 ];
 
+/// An option, for the reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Documented {
+    /// Its name.
+    pub name: &'static str,
+    /// What it takes.
+    pub takes: &'static str,
+    /// Its default; empty if there is none.
+    pub default: &'static str,
+}
+
+/// All options.
+pub fn documented() -> impl Iterator<Item = Documented> {
+    OPTIONS.iter().map(|(name, kind, default)| {
+        let takes = match kind {
+            Kind::Flag => "nothing, or a truth value",
+            Kind::Number => "a number",
+            Kind::Bytes => "bytes, with k, m, g or t",
+            Kind::Rate => "a frequency or a time",
+            Kind::Text => "a text",
+        };
+        Documented { name, takes, default }
+    })
+}
+
 /// The newest version of D whose programs are taken.
 const VERSION: (u32, u32) = (2, 0);
 

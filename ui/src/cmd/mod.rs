@@ -26,6 +26,7 @@ mod position;
 pub mod profile;
 mod questions;
 mod reach;
+pub mod reference;
 pub mod replay;
 mod report;
 mod rows;

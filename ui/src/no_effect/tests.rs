@@ -527,6 +527,7 @@ fn refusal(line: &str) -> Option<String> {
         | Command::Build(_)
         | Command::Demo(_)
         | Command::Completions(_)
+        | Command::Reference(_)
         | Command::Dtrace(_) => Ok(()),
     };
     checked.err().map(|failure| failure.to_string())

@@ -2,6 +2,7 @@
 
 use super::Checker;
 use super::call::wrong_count;
+use super::listed::Callable;
 use crate::ast::{Expr, ExprKind};
 use crate::error::{Pos, Result};
 use crate::node::{Node, NodeKind, Service};
@@ -48,6 +49,13 @@ const STACKS: &[(&str, usize, usize, &str)] = &[
     ("umod", 1, 1, "_symmod"),
     ("uaddr", 1, 1, "_symaddr"),
 ];
+
+/// The actions and stacks, for the reference.
+pub(super) fn listed() -> Vec<Callable> {
+    let actions = ACTIONS.iter().map(|(name, least, most)| Callable::of_any(name, *least, *most));
+    let stacks = STACKS.iter().map(|(name, least, most, _)| Callable::of_any(name, *least, *most));
+    actions.chain(stacks).collect()
+}
 
 /// Nesting to which `print()` follows types.
 const DEEPEST: u32 = 16;

@@ -2,6 +2,7 @@
 
 use super::Checker;
 use super::call::wrong_count;
+use super::listed::Callable;
 use crate::ast::{Expr, ExprKind};
 use crate::error::{Pos, Result};
 use crate::node::{Node, NodeKind, Service};
@@ -29,6 +30,11 @@ const MOST_LEVELS: i64 = 65_535;
 impl Checker<'_> {
     pub(super) fn is_aggregating(name: &str) -> bool {
         FUNCTIONS.iter().any(|(function, ..)| *function == name)
+    }
+
+    /// The aggregating functions, for the reference.
+    pub(super) fn aggregating_listed() -> Vec<Callable> {
+        FUNCTIONS.iter().map(|(name, least, most)| Callable::of_any(name, *least, *most)).collect()
     }
 
     /// The names of all aggregating functions.

@@ -1,6 +1,7 @@
 //! Functions that have a value, with their prototypes.
 
 use super::Checker;
+use super::listed::Callable;
 use crate::ast::Expr;
 use crate::error::{Pos, Result};
 use crate::node::{Node, NodeKind, Service};
@@ -102,6 +103,31 @@ const PROGENYOF: &str = "progenyof";
 
 /// What writes to a driver's channel. It is no function of DTrace.
 const DTI: &str = "dti";
+
+/// The functions, for the reference: without those that only the library calls.
+pub(super) fn listed() -> Vec<Callable> {
+    let word = |kind: &Kind| match kind {
+        Int => "int",
+        Text => "string",
+        Address | Pointer => "address",
+        Alloca => "alloca",
+    };
+    let public = PROTOTYPES.iter().filter(|row| !row.function.name().starts_with("__"));
+    let mut listed: Vec<Callable> = public
+        .map(|row| Callable {
+            name: row.function.name(),
+            gives: Some(row.gives),
+            arguments: row.arguments.iter().map(word).collect(),
+            least: row.least,
+            more: false,
+        })
+        .collect();
+    let own = |name, arguments, least| Callable { name, gives: Some("int"), arguments, least, more: false };
+    listed.push(own(PROGENYOF, vec!["int"], 1));
+    listed.push(own(DTI, vec!["string", "int", "string or address", "int"], 3));
+    listed.sort_unstable_by_key(|one| one.name);
+    listed
+}
 
 /// "1 arg passed", "3 args passed".
 pub(super) fn passed(count: usize) -> String {

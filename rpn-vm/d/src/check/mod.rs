@@ -8,7 +8,10 @@ mod assign;
 mod call;
 mod format;
 mod guest;
+mod listed;
 mod names;
+
+pub(crate) use listed::{Callable, actions, aggregating, builtin_type, functions};
 
 use crate::ast::{Clause, Expr, ExprKind, Statement};
 use crate::error::{Error, Pos, Result};

@@ -30,7 +30,7 @@ const FAULTS: &[(&str, u64)] = &[
 ];
 
 /// The C type of a built-in variable.
-fn builtin_type(builtin: Builtin) -> &'static str {
+pub(super) fn builtin_type(builtin: Builtin) -> &'static str {
     match builtin {
         Builtin::Execname
         | Builtin::Probefunc

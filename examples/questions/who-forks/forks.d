@@ -1,0 +1,4 @@
+fbt::do_fork:entry
+{
+	@[execname, pid] = count();
+}
