@@ -2,7 +2,7 @@
 
 use super::Checker;
 use super::call::wrong_count;
-use super::listed::Callable;
+use super::callable::Callable;
 use crate::ast::{Expr, ExprKind};
 use crate::error::{Pos, Result};
 use crate::node::{Node, NodeKind, Service};

@@ -1,7 +1,7 @@
 //! Functions that have a value, with their prototypes.
 
 use super::Checker;
-use super::listed::Callable;
+use super::callable::Callable;
 use crate::ast::Expr;
 use crate::error::{Pos, Result};
 use crate::node::{Node, NodeKind, Service};

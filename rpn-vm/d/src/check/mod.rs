@@ -6,12 +6,14 @@ mod aggregate;
 mod arithmetic;
 mod assign;
 mod call;
+mod callable;
 mod format;
 mod guest;
 mod listed;
 mod names;
 
-pub(crate) use listed::{Callable, actions, aggregating, builtin_type, functions};
+pub(crate) use callable::Callable;
+pub(crate) use listed::{actions, aggregating, builtin_type, functions};
 
 use crate::ast::{Clause, Expr, ExprKind, Statement};
 use crate::error::{Error, Pos, Result};
