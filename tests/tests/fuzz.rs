@@ -172,6 +172,82 @@ fn assertions_of_d_and_bytes_that_must_not_be_logged_are_found() {
     assert!(ran.out.lines().last().unwrap().starts_with("nothing was found; objectives: "), "{}", ran.out);
 }
 
+/// One mistake that is behind a comparison, found within so many executions; returns what was printed and the finding in words.
+fn found(what: &[&str]) -> (String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = fuzz(folder.path(), what);
+    assert_eq!(ran.code, 1, "{what:?}: {}{}", ran.out, ran.err);
+    let told = trapline(folder.path(), &["fuzz", "--explain", &first(&ran)]);
+    assert_eq!((told.code, told.err.as_str()), (0, ""), "{}", told.out);
+    (ran.out, told.out)
+}
+
+#[test]
+fn texts_that_are_compared_are_tried() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let clauses = [
+        ("fbt::do_fork:entry / execname == \"crash\" / { assert(0); }", "the task's name is \"crash\""),
+        ("fbt::do_fork:entry / stringof(arg0) == \"crash\" / { assert(0); }", "63 72 61 73 68"),
+    ];
+    for (clause, says) in clauses {
+        let (_, told) = found(&["--execs", "20K", "--no-objective", "exception", "-n", clause]);
+        assert!(told.contains(says), "{told}");
+    }
+}
+
+#[test]
+fn variables_that_are_compared_are_solved_with_one_hit() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let code = "name = vmlinux\nmodtype = kernel\nvars = 1\noffset = do_fork\nopcode = 0x55\n\
+                push lv, 0\npush 777\nsub\njnz a\npush 0\npush 6\ncallk\na:\ninc lv, 0\nexit\n";
+    let path = folder.path().join("lv.rpn");
+    std::fs::write(&path, code).unwrap();
+    let (out, told) = found(&["--execs", "20K", "-p", path.to_str().unwrap()]);
+    assert!(out.contains(": 1 hit, 1 difference"), "{out}");
+    assert!(told.contains("local variable 0 is 0x309 before the handler runs"), "{told}");
+    found(&["--execs", "20K", "-n", "int x; fbt::do_fork:entry { assert(x != 777); x = 1; }"]);
+}
+
+#[test]
+fn faults_of_d_have_the_names_of_exceptions() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let clause = "fbt::do_fork:entry { this->s = copyinstr(arg1); trace(this->s[0]); }";
+    let only = ["--objective", "exception=INVALID_ADDR", "--execs", "5K", "-n", clause];
+    let (out, told) = found(&only);
+    assert!(out.contains("exception-invalid_addr-"), "{out}");
+    assert!(told.contains("falls INVALID_ADDR at operation "), "{told}");
+}
+
+#[test]
+fn a_search_ends_in_the_midst_of_a_call() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let begun = std::time::Instant::now();
+    // The guest runs on for good: only the end of the time ends the first call.
+    let what = ["--function", "fbt::do_fork:entry", "--input", "ebx", "--hits", "1", "--until", "9000000M"];
+    let ran = fuzz(folder.path(), &[&what[..], &["--time", "2s"]].concat());
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+    assert_eq!(ran.code, 2, "{}{}", ran.out, ran.err);
+    assert!(
+        ran.err.contains("does not return (--until ends it at an instruction count): the time is over"),
+        "{}",
+        ran.err
+    );
+    let never = ["--function", "fbt::do_fork:return", "--input", "ebx", "--limit-insns", "1K"];
+    let ran = fuzz(folder.path(), &never);
+    assert_eq!(ran.code, 2, "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("fbt::do_fork:return is not hit in 1000 instructions"), "{}", ran.err);
+}
+
 /// The name of the first finding.
 fn first(ran: &Ran) -> String {
     let line = ran.out.lines().find_map(|line| line.strip_prefix("found "));
@@ -396,7 +472,7 @@ fn searches_that_cannot_begin_are_one_sentence() {
         );
         one(
             &[&never[..], &["--input", "ebx", "--join", "127.0.0.1:1"]].concat(),
-            2,
+            7,
             "cannot join 127.0.0.1:1: Connection refused\n",
         );
         let returns =

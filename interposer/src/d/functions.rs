@@ -88,6 +88,7 @@ impl Runtime {
             Strlen => self.text(a, world)?.len() as u64,
             Compare => {
                 let (one, other) = (self.text_or_null(a, world)?, self.text_or_null(b, world)?);
+                world.compared(one.as_deref().unwrap_or_default(), other.as_deref().unwrap_or_default());
                 one.cmp(&other) as i64 as u64
             }
             Index | Rindex => {

@@ -160,6 +160,8 @@ pub(crate) trait World {
     fn start(&self, form: SymbolForm, address: u64) -> u64;
     /// The number of the probe point.
     fn probe(&self) -> u32;
+    /// Two texts are compared.
+    fn compared(&mut self, one: &[u8], other: &[u8]);
 }
 
 /// What every clause needs when it begins and ends, in one place: a clause that does nothing else touches no other

@@ -138,8 +138,10 @@ impl<V: View> World for Guest<'_, V> {
         if !is_word || (row.only64 && !self.core.env().long_mode()) {
             return None;
         }
-        let is_known = V::ALTERS || self.core.env().cpl() == 3 || self.core.user_context().is_some();
-        if !is_known {
+        let is_known = self.core.env().cpl() == 3 || self.core.user_context().is_some();
+        // Where the guest has none, a view that changes the register has it.
+        if !is_known && self.view.word(Word::register(Context::User, row.reg)).is_none() {
+            self.view.lacks(Word::register(Context::User, row.reg));
             return Some(None);
         }
         let value = self.read_reg(Context::User, row.reg);
@@ -212,6 +214,10 @@ impl<V: View> World for Guest<'_, V> {
 
     fn probe(&self) -> u32 {
         self.firing.0
+    }
+
+    fn compared(&mut self, one: &[u8], other: &[u8]) {
+        self.view.compared(one, other);
     }
 }
 

@@ -34,6 +34,11 @@ impl TrialState {
         (&self.lv, &self.gv)
     }
 
+    /// Whether they are those of a clause of D.
+    pub fn is_d(&self) -> bool {
+        self.d.is_some()
+    }
+
     /// Sets the variables that differ.
     pub fn alter(&mut self, differences: &[Difference]) {
         set_variables(differences, &mut self.lv, &mut self.gv);

@@ -20,6 +20,16 @@ pub trait View {
         let _ = (what, value);
     }
 
+    /// The handler has asked for a number that the guest does not have.
+    fn lacks(&mut self, what: Word) {
+        let _ = what;
+    }
+
+    /// The handler has compared two texts.
+    fn compared(&mut self, one: &[u8], other: &[u8]) {
+        let _ = (one, other);
+    }
+
     /// The handler sets a number: later reads of this run give the value.
     fn set(&mut self, what: Word, value: u64);
 
@@ -85,6 +95,14 @@ impl<V: View> View for &mut V {
 
     fn learned(&mut self, what: Word, value: u64) {
         (**self).learned(what, value);
+    }
+
+    fn lacks(&mut self, what: Word) {
+        (**self).lacks(what);
+    }
+
+    fn compared(&mut self, one: &[u8], other: &[u8]) {
+        (**self).compared(one, other);
     }
 
     fn set(&mut self, what: Word, value: u64) {

@@ -4,6 +4,7 @@
 //! Unlike a handler on trial, the function runs in the guest itself: interrupts are delivered, devices answer, probes are hit.
 //! Each call begins with the saved state of the real hit.
 
+use std::collections::BTreeMap;
 use std::hash::Hasher as _;
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ use crate::finding::{Finding, Folder};
 use crate::hits::Hits;
 use crate::inputs::{Input, Place, gather, scatter};
 use crate::objectives::{Fallen, Objective, Objectives};
+use crate::patience::Patience;
 use crate::report::{Ended, Endings, Knowledge, Report, Summary};
 use crate::state::State;
 use crate::steps::{Back, Exception, Steps};
@@ -26,6 +28,8 @@ use crate::watch::Coverage;
 const REPEATED: u64 = 64;
 /// Least instructions after which a call that has not returned is ended.
 const LEAST_LIMIT: u64 = 1_000_000;
+/// Most instructions of a real call.
+const REAL_LIMIT: u64 = 1 << 28;
 /// How many times longer than the longest real call another one may be.
 const LONGER: u64 = 16;
 /// Most runs in which a finding is brought nearer to the real hit: a crash may take a million instructions.
@@ -71,6 +75,8 @@ enum End {
     NoCode(u64),
     /// The guest ended it.
     Guest(Ending),
+    /// The search has ended meanwhile: what it would have done is not known.
+    Over,
 }
 
 /// What one call did.
@@ -101,10 +107,16 @@ pub struct Calls {
     repeated: Coverage,
     /// How the calls ended.
     pub endings: Endings,
+    /// The objective that fell first at each place where the guest has crashed.
+    crashes: BTreeMap<String, Objective>,
     fallen: Vec<Fallen>,
     failed: Option<String>,
     /// Whether the kernel maps some of its code when it is fetched.
     maps_code: bool,
+    /// The search's; `None` while a finding is kept, which is done to its end.
+    patience: Option<Patience>,
+    /// How many real hits were passed over, and why the first of them.
+    unfit: Option<(u64, FuzzError)>,
 }
 
 impl Calls {
@@ -118,10 +130,18 @@ impl Calls {
         inputs: &[Input],
         until: Until,
         objectives: Objectives,
+        patience: &Patience,
     ) -> Result<Self, FuzzError> {
-        let mut begins = Vec::new();
+        let (mut begins, mut unfit) = (Vec::new(), Vec::new());
         for number in 0..hits.list.len() {
-            begins.push(begin_of(&mut hits, number, inputs, until)?);
+            match begin_of(&mut hits, number, inputs, until) {
+                Ok(begin) => begins.push(begin),
+                Err(error @ FuzzError::Input { .. }) => {
+                    begins.push((Vec::new(), None));
+                    unfit.push((number, error));
+                }
+                Err(other) => return Err(other),
+            }
         }
         let condition =
             objectives.texts.iter().fold(Condition::end(), |condition, text| condition.or_crash_text(text));
@@ -137,32 +157,49 @@ impl Calls {
             coverage: coverage(),
             repeated: coverage(),
             endings: Endings::default(),
+            crashes: BTreeMap::new(),
             fallen: Vec::new(),
             failed: None,
             maps_code: false,
+            patience: Some(patience.clone()),
+            unfit: None,
         };
-        calls.check_real()?;
+        calls.check_real(&mut unfit)?;
+        calls.pass_over(unfit)?;
         Ok(calls)
     }
 
-    /// Checks that the real calls end, and learns how long they are.
-    fn check_real(&mut self) -> Result<(), FuzzError> {
-        let given = std::mem::replace(&mut self.limit, 1 << 32);
+    /// Checks that the real calls end, and learns how long they are. Those that do not end do not fit, either.
+    fn check_real(&mut self, unfit: &mut Vec<(usize, FuzzError)>) -> Result<(), FuzzError> {
+        let given = std::mem::replace(&mut self.limit, REAL_LIMIT);
         let mut longest = 0;
+        let mut fitting = 0;
         for number in 0..self.hits.list.len() {
+            if unfit.iter().any(|(other, _)| *other == number) {
+                continue;
+            }
             let done = self.call(&State::real(number), None)?;
             let how = match done.end {
                 End::Returned => None,
                 End::Guest(ending) => Some(ending.to_string()),
                 End::NoCode(_) => Some("it jumps to where there is no code".to_owned()),
-                End::TooLong | End::Refused => Some("it takes too long".to_owned()),
+                End::TooLong | End::Refused => {
+                    Some(format!("it has run for {}", counted(done.instructions, "instruction")))
+                }
+                End::Over => match self.patience.as_ref().and_then(Patience::ended) {
+                    Some(Ended::Interrupted) => return Err(FuzzError::Interrupted),
+                    _ => Some("the time is over".to_owned()),
+                },
             };
             if let Some(how) = how {
-                return Err(FuzzError::NoReturn { hit: number as u64 + 1, how });
+                let hit = self.hits.list.get(number).map_or(0, |hit| hit.number);
+                unfit.push((number, FuzzError::NoReturn { hit, how }));
+                continue;
             }
+            fitting += 1;
             longest = longest.max(done.instructions);
         }
-        if longest <= 1 {
+        if fitting > 0 && longest <= 1 {
             return Err(FuzzError::Objective(
                 "the function returns at once: use the probe at its first instruction, such as fbt::NAME:entry"
                     .to_owned(),
@@ -173,6 +210,34 @@ impl Calls {
         let most = if self.objectives.has(Objective::Insns) { self.objectives.insns + 1 } else { 0 };
         self.limit = given.max(longest.saturating_mul(LONGER)).max(most);
         Ok(())
+    }
+
+    /// Passes over the hits that do not fit.
+    fn pass_over(&mut self, mut unfit: Vec<(usize, FuzzError)>) -> Result<(), FuzzError> {
+        unfit.sort_by_key(|(number, _)| *number);
+        let (count, all) = (unfit.len(), self.hits.list.len());
+        for (number, _) in unfit.iter().rev() {
+            self.hits.remove(*number);
+            self.begins.remove(*number);
+        }
+        let first = unfit.into_iter().next().map(|(_, error)| error);
+        match first {
+            Some(first) if count == all => {
+                Err(FuzzError::NoneFits { hits: all as u64, first: Box::new(first) })
+            }
+            first => {
+                self.unfit = first.map(|first| (count as u64, first));
+                Ok(())
+            }
+        }
+    }
+
+    /// Does something to its end, even if the search ends meanwhile.
+    fn to_its_end<T>(&mut self, what: impl FnOnce(&mut Self) -> T) -> T {
+        let patience = self.patience.take();
+        let done = what(self);
+        self.patience = patience;
+        done
     }
 
     /// The name of the probe.
@@ -205,7 +270,8 @@ impl Calls {
     /// The machine cannot be brought to the hit.
     pub fn end(&mut self, state: &State) -> Result<u64, FuzzError> {
         let begin = self.hits.list.get(state.first).map_or(0, |hit| hit.icount);
-        Ok(begin.saturating_add(self.call(state, None)?.instructions))
+        let done = self.to_its_end(|calls| calls.call(state, None))?;
+        Ok(begin.saturating_add(done.instructions))
     }
 
     /// One call. What it reaches is added to the coverage.
@@ -226,6 +292,12 @@ impl Calls {
         if let Some(why) = &self.failed {
             return Err(FuzzError::Search(format!("the machine cannot run any more: {why}")));
         }
+        let mut done =
+            Done { end: End::Over, instructions: 0, digest: 0, refuted: None, fault: None, last: 0 };
+        if self.patience.as_ref().is_some_and(Patience::is_over) {
+            self.coverage.begin();
+            return Ok(done);
+        }
         let number = state.first.min(self.hits.list.len().saturating_sub(1));
         self.hits.leave();
         self.hits.go_to(number)?;
@@ -234,8 +306,7 @@ impl Calls {
         let back = self.begins.get(number).and_then(|(_, back)| *back);
         let session = &mut self.hits.session;
         session.take_refuted();
-        let mut done =
-            Done { end: End::Refused, instructions: 0, digest: 0, refuted: None, fault: None, last: 0 };
+        done.end = End::Refused;
         let values = state.hits.first().cloned().unwrap_or_default();
         if !values.is_empty() {
             match session.apply(Command::Put { values }) {
@@ -248,18 +319,29 @@ impl Calls {
             Until::Return => icount.saturating_add(self.limit),
             Until::Count(count) => count,
         };
-        let mut steps = Steps::new(&mut self.coverage, back, operands);
+        let mut limits = Limits::insns(limit);
+        if let Some(patience) = &self.patience {
+            // The guest may be idle: then no block begins.
+            limits = limits.cancelled_by(patience.flag());
+        }
+        let mut steps = Steps::new(&mut self.coverage, back, operands, self.patience.as_ref());
         steps.maps_code = self.maps_code;
-        let ending = session.run_followed(&self.condition, &Limits::insns(limit), &mut steps);
-        let no_code = steps.no_code;
+        let ending = session.run_followed(&self.condition, &limits, &mut steps);
+        let (no_code, is_over) = (steps.no_code, steps.is_over);
         (done.fault, done.last) = (steps.fault, steps.last);
         done.end = match ending {
+            None if is_over => End::Over,
+            Some(Ending::Interrupted) => End::Over,
             None => no_code.map_or(End::Returned, End::NoCode),
             Some(Ending::Limit) if self.until == Until::Return => End::TooLong,
             Some(Ending::Limit) => End::Returned,
             Some(ending) => End::Guest(ending),
         };
         done.instructions = session.icount().saturating_sub(icount);
+        if done.end == End::Over {
+            self.coverage.begin();
+            return Ok(done);
+        }
         let mut digest = Xxh3::new();
         digest.write_u64(session.icount());
         digest.write_u64(session.core().linear_ip());
@@ -273,6 +355,9 @@ impl Calls {
     /// Runs a state in full: the call, and what fell.
     fn once(&mut self, state: &State) -> Result<u64, FuzzError> {
         let done = self.call(state, None)?;
+        if done.end == End::Over {
+            return Ok(done.digest);
+        }
         self.endings.calls += 1;
         self.coverage.guest_length(done.instructions);
         let mut otherwise = |how: String| *self.endings.otherwise.entry(how).or_default() += 1;
@@ -286,6 +371,7 @@ impl Calls {
             End::NoCode(_) => otherwise("the guest jumped to where there is no code".to_owned()),
             End::Guest(Ending::TripleFault(_)) => otherwise("the guest crashed: triple fault".to_owned()),
             End::Guest(ending) => otherwise(ending.to_string()),
+            End::Over => {}
         }
         self.judge(&done);
         Ok(done.digest)
@@ -293,7 +379,9 @@ impl Calls {
 
     /// Says which objectives fell.
     fn judge(&mut self, done: &Done) {
-        if done.instructions > self.objectives.insns {
+        // What a crash takes is not what the function takes.
+        let is_whole = matches!(done.end, End::Returned | End::TooLong);
+        if is_whole && done.instructions > self.objectives.insns {
             self.fall(Objective::Insns, String::new());
         }
         if let Some(program) = &done.refuted {
@@ -303,20 +391,29 @@ impl Calls {
             }
         }
         let ending = match &done.end {
-            End::NoCode(_) => return self.fall(Objective::GuestCrash, self.place(done)),
+            End::NoCode(_) => return self.crash(Objective::GuestCrash, done),
             End::Guest(ending) => ending,
             _ => return,
         };
         match ending {
-            Ending::CrashText(_) => self.fall(Objective::Text, self.place(done)),
+            Ending::CrashText(_) => self.crash(Objective::Text, done),
             Ending::CannotGoOn(why) if why.starts_with("an error inside Trapline") => {
                 self.failed = Some(why.clone());
                 self.fall(Objective::Panic, String::new());
             }
             Ending::KernelCrashed(_) | Ending::TripleFault(_) | Ending::Reset(_) | Ending::Halted => {
-                self.fall(Objective::GuestCrash, self.place(done));
+                self.crash(Objective::GuestCrash, done);
             }
             _ => {}
+        }
+    }
+
+    /// A crash at a place is one finding, whether the guest has said it on the console first or not.
+    fn crash(&mut self, objective: Objective, done: &Done) {
+        let place = self.place(done);
+        if self.objectives.has(objective) {
+            let objective = *self.crashes.entry(place.clone()).or_insert(objective);
+            self.fall(objective, place);
         }
     }
 
@@ -349,7 +446,8 @@ impl Calls {
         self.coverage.begin();
         let second = self.call(state, None);
         std::mem::swap(&mut self.coverage, &mut self.repeated);
-        if second?.digest != first {
+        let second = second?;
+        if second.end != End::Over && second.digest != first {
             self.fall(Objective::Nondeterminism, String::new());
         }
         Ok(())
@@ -391,6 +489,9 @@ impl Subject for Calls {
         self.fallen.clear();
         let digest = self.once(state)?;
         let is_new = self.coverage.end();
+        if self.patience.as_ref().is_some_and(Patience::is_over) {
+            return Ok(&self.fallen);
+        }
         if is_new || self.endings.calls.is_multiple_of(REPEATED) {
             self.repeat(state, digest)?;
         }
@@ -429,7 +530,7 @@ impl Subject for Calls {
     /// The instruction count of the exception, or at the end of the call.
     fn executed(&mut self, state: &State, _: &Fallen) -> Result<u64, FuzzError> {
         let begin = self.hits.list.get(state.first).map_or(0, |hit| hit.icount);
-        let done = self.call(state, None)?;
+        let done = self.to_its_end(|calls| calls.call(state, None))?;
         Ok(done.fault.map_or(begin.saturating_add(done.instructions), |fault| fault.icount))
     }
 
@@ -474,13 +575,20 @@ impl Subject for Calls {
 /// What calls of a function have shown.
 fn of_calls(calls: &Calls) -> Vec<String> {
     let endings = &calls.endings;
+    let ended = match calls.until {
+        Until::Return => "returned",
+        Until::Count(_) => "came to the instruction count",
+    };
     let mut lines = vec![format!(
-        "{}: {} returned, the longest after {}; {} places of the map of coverage were reached",
+        "{}: {} {ended}, the longest after {}; {} places of the map of coverage were reached",
         calls.function(),
         endings.returned,
         counted(endings.longest, "instruction"),
         calls.coverage().reached()
     )];
+    if let Some((count, why)) = &calls.unfit {
+        lines.push(format!("{} passed over: {why}", counted(*count, "real hit")));
+    }
     if endings.too_long > 0 {
         let limit = counted(calls.limit(), "instruction");
         lines.push(format!("{} had not returned after {limit}", counted(endings.too_long, "call")));

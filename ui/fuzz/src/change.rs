@@ -105,6 +105,9 @@ const INTERESTING: &[u64] = &[
     u64::MAX,
 ];
 
+/// Most bytes of a task's name.
+const LONGEST_NAME: usize = 15;
+
 /// A page of addresses that is free in most guests: what pointers lead to that must lead somewhere.
 const FREE_PAGES: u64 = 0x6660_0000;
 
@@ -128,11 +131,13 @@ fn one(state: &mut State, knowledge: &Knowledge, scope: &Scope, random: &mut imp
                 list.remove(at);
             }
         }
-        2 if scope.vary_variables => variable(state, scope, random),
+        2 | 4 if scope.vary_variables => variable(state, knowledge, scope, random),
         3 if scope.vary_hits && state.hits.len() < MOST_HITS => state.hits.push(Vec::new()),
         _ => {
             if let Some((hit, answered)) = random.pick(&knowledge.asked) {
                 answer(state, *hit, answered, knowledge, scope, random);
+            } else if scope.vary_variables && scope.variables != (0, 0) {
+                variable(state, knowledge, scope, random);
             } else if scope.vary_hits {
                 hits(state, scope, random);
             }
@@ -157,13 +162,17 @@ fn hits(state: &mut State, scope: &Scope, random: &mut impl Random) {
     }
 }
 
-fn variable(state: &mut State, scope: &Scope, random: &mut impl Random) {
+/// Changes a variable before the first handler, as a number that the guest has.
+fn variable(state: &mut State, knowledge: &Knowledge, scope: &Scope, random: &mut impl Random) {
     let (lv, gv) = scope.variables;
     if lv + gv == 0 {
         return;
     }
     let number = random.below(lv + gv);
-    let value = cut(interesting(0, random), scope.word);
+    let (local, global) = &knowledge.variables;
+    let old = number.checked_sub(lv).map_or_else(|| local.get(number), |number| global.get(number));
+    let old = old.copied().unwrap_or_default();
+    let value = cut(value(old, scope.word, knowledge, scope, random), scope.word);
     let difference = match number.checked_sub(lv) {
         None => Difference::Local { number: number as u32, value },
         Some(number) => Difference::Global { number: number as u32, value },
@@ -190,12 +199,20 @@ fn answer(
         }
         Ask::Fault(address, length) => {
             // It is put into memory, mostly zeroed, so that the handler goes on.
+            if let Some(text) = text(knowledge, 4, random) {
+                let bytes = [text, &[0]].concat();
+                return state.set(hit, Difference::Memory { address, bytes });
+            }
             let length = (length as usize).clamp(1, 8);
             let value = if random.one_in(2) { 0 } else { value(0, length, knowledge, scope, random) };
             state.set(hit, Difference::Memory { address, bytes: bytes(value, length) });
         }
         Ask::Name => {
-            let length = random.below(16);
+            if let Some(text) = text(knowledge, 2, random) {
+                let name = text.get(..LONGEST_NAME).unwrap_or(text).to_vec();
+                return state.set(hit, Difference::Name(name));
+            }
+            let length = random.below(LONGEST_NAME + 1);
             let name = (0..length).map(|_| 1 + random.below(255) as u8).collect();
             state.set(hit, Difference::Name(name));
         }
@@ -211,6 +228,12 @@ fn memory(
     random: &mut impl Random,
 ) {
     let length = length as usize;
+    if (length == 1 || length > 8)
+        && let Some(text) = text(knowledge, 4, random)
+    {
+        let bytes = [text, &[0]].concat();
+        return state.set(hit, Difference::Memory { address, bytes });
+    }
     match random.below(16) {
         0 => state.set(hit, Difference::Absent { page: address & !(PAGE - 1) }),
         1 if length == 1 || length > 8 => {
@@ -231,6 +254,15 @@ fn memory(
             state.set(hit, Difference::Memory { address: at, bytes: bytes(value, size) });
         }
     }
+}
+
+/// One in so many times, a text that the handler has compared with another one.
+fn text<'k>(knowledge: &'k Knowledge, many: usize, random: &mut impl Random) -> Option<&'k [u8]> {
+    if knowledge.texts.is_empty() || !random.one_in(many) {
+        return None;
+    }
+    let (one, other) = random.pick(&knowledge.texts)?;
+    Some(if random.one_in(2) { one } else { other })
 }
 
 /// The low bytes of a number.

@@ -1,8 +1,11 @@
 //! Why nothing can be searched.
 
 use trapline_session::{
-    CommandError, GuestError, RecordingError, ReplayError, SnapshotError, TravelError, io_sentence,
+    CommandError, GuestError, RecordingError, ReplayError, SnapshotError, TravelError, counted, io_sentence,
 };
+
+/// The exit code of what was interrupted.
+pub const INTERRUPTED: u8 = 130;
 
 /// Why nothing can be searched, or a finding cannot be kept.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +39,28 @@ pub enum FuzzError {
         /// Hits without an instruction.
         passed_over: u64,
     },
+    /// The function is not called.
+    #[error(
+        "{function} is not hit in the {} of the recording: search from another --at, or further with --limit-insns",
+        counted(*instructions, "instruction")
+    )]
+    NoCalls {
+        /// The name of the probe.
+        function: String,
+        /// How long the recording is.
+        instructions: u64,
+    },
+    /// None of the real calls of a function can be used.
+    #[error("no real hit of {hits} can be used (--at and --hits take others): {first}")]
+    NoneFits {
+        /// How many there are.
+        hits: u64,
+        /// Why the first one cannot.
+        first: Box<Self>,
+    },
+    /// The search was interrupted before it had begun.
+    #[error("interrupted before the search had begun")]
+    Interrupted,
     /// An input of a function cannot be used.
     #[error("--input {input}: at hit {hit}, {why}")]
     Input {
@@ -47,11 +72,9 @@ pub enum FuzzError {
         why: String,
     },
     /// A function does not return in the real run.
-    #[error(
-        "the function does not return at its real hit number {hit}: {how}; use --until with an instruction count, or another --at"
-    )]
+    #[error("at hit {hit}, the function does not return (--until ends it at an instruction count): {how}")]
     NoReturn {
-        /// The hit, as those that are kept count.
+        /// The hit, as the run counts them.
         hit: u64,
         /// How its call ended.
         how: String,
@@ -83,14 +106,17 @@ impl FuzzError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
+            Self::Interrupted | Self::Travel(TravelError::Interrupted) => INTERRUPTED,
             Self::Objective(_)
             | Self::NoHits { .. }
+            | Self::NoCalls { .. }
+            | Self::NoneFits { .. }
             | Self::NoReturn { .. }
             | Self::Input { .. }
             | Self::Command(_)
-            | Self::Travel(_)
-            | Self::Search(_) => 2,
+            | Self::Travel(_) => 2,
             Self::Diverged(_) => 5,
+
             // 128 and the number of SIGPIPE: the reader has closed it, as `head` does.
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => 141,
             Self::Recording(_)
@@ -98,6 +124,7 @@ impl FuzzError {
             | Self::Guest(_)
             | Self::Snapshot(_)
             | Self::NotAFinding(_)
+            | Self::Search(_)
             | Self::Output(_)
             | Self::Write { .. } => 7,
         }

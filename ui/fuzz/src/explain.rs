@@ -9,6 +9,7 @@ use crate::finding::{Changed, Told};
 use crate::hits::{Hit, Hits, Page};
 use crate::minimise::real_bytes;
 use crate::objectives::Objectives;
+use crate::patience::Patience;
 use crate::state::State;
 use crate::trials::Trials;
 
@@ -76,7 +77,7 @@ fn of_call(
     values: &[Difference],
 ) -> Result<Vec<String>, FuzzError> {
     let from = told.at.icount.checked_sub(1).map(|icount| Position::At { icount, ordinal: 0 });
-    let mut hits = Hits::of_program(recording, places, from, 1, Some(&told.program))?;
+    let mut hits = Hits::of_program(recording, places, from, 1, (Some(&told.program), &Patience::default()))?;
     hits.go_to(0)?;
     let session = &hits.session;
     let Some(hit) = hits.list.first_mut() else { return Ok(Vec::new()) };

@@ -44,6 +44,10 @@ impl Subject for Trials {
         Self::executed(self, state, fallen)
     }
 
+    fn later(&mut self, state: &State) -> Result<Option<State>, FuzzError> {
+        Self::later(self, state)
+    }
+
     fn most_tries(&self) -> usize {
         4096
     }

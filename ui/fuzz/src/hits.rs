@@ -13,6 +13,7 @@ use trapline_session::{
 };
 
 use crate::error::FuzzError;
+use crate::patience::Patience;
 
 /// A page of a real hit, as far as handlers have asked for it.
 #[derive(Debug, Clone)]
@@ -115,10 +116,10 @@ impl Hits {
         from: Option<Position>,
         most: usize,
     ) -> Result<Self, FuzzError> {
-        Self::of_program(recording, places, from, most, None)
+        Self::of_program(recording, places, from, most, (None, &Patience::default()))
     }
 
-    /// As [`Hits::of`], with those of one program, by its name.
+    /// As [`Hits::of`], with those of one program, by its name, as long as the search has not ended.
     ///
     /// # Errors
     /// As [`Hits::of`].
@@ -127,11 +128,12 @@ impl Hits {
         places: &Places,
         from: Option<Position>,
         most: usize,
-        program: Option<&str>,
+        (program, patience): (Option<&str>, &Patience),
     ) -> Result<Self, FuzzError> {
         let guest = GuestBuilder::of_recording(recording, places)?.open()?;
         let session = at_beginning(&guest, recording)?;
-        let mut timeline = Timeline::of(session, recording, |_| true, HISTORY_MEM)?;
+        let mut timeline =
+            Timeline::of(session, recording, |_| true, HISTORY_MEM)?.cancelled_by(patience.flag());
         if let Some(from) = from {
             timeline.goto(from)?;
         }
@@ -147,7 +149,12 @@ impl Hits {
             }
         }
         if list.is_empty() {
-            return Err(FuzzError::NoHits { passed_over });
+            return Err(match program {
+                Some(function) if passed_over == 0 => {
+                    FuzzError::NoCalls { function: function.to_owned(), instructions: recording.end().icount }
+                }
+                _ => FuzzError::NoHits { passed_over },
+            });
         }
         Ok(Self { session: timeline.into_session(), list, at: None, passed_over })
     }
@@ -190,6 +197,15 @@ impl Hits {
             self.at = Some(number);
         }
         Ok(())
+    }
+
+    /// Passes over a hit.
+    pub fn remove(&mut self, number: usize) {
+        if number < self.list.len() {
+            self.list.remove(number);
+            self.at = None;
+            self.passed_over += 1;
+        }
     }
 
     /// Notes that the machine goes elsewhere.

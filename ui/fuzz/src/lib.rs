@@ -8,6 +8,7 @@
 //!
 //! With [`after`] the guest runs on after a handler. [`calls`] runs a function of the guest in place of handlers: [`inputs`] says
 //! what is changed, [`steps`] what guides the search. [`subject`] is what both have in common, and [`report`] what they show.
+//! [`patience`] ends a search by time or by a signal.
 //!
 //! The search itself is LibAFL's (`search`), and so is what several processes share (`jobs`). It takes minutes to build, so it is built on request, with the feature `libafl`, and
 //! so is the program `trapline-fuzz`, which `trapline fuzz` starts.
@@ -29,6 +30,7 @@ pub mod inputs;
 pub mod jobs;
 pub mod minimise;
 pub mod objectives;
+pub mod patience;
 pub mod report;
 #[cfg(feature = "libafl")]
 pub mod search;
@@ -40,4 +42,4 @@ pub mod trials;
 pub mod verdict;
 pub mod watch;
 
-pub use error::FuzzError;
+pub use error::{FuzzError, INTERRUPTED};

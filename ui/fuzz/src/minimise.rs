@@ -60,7 +60,10 @@ impl<S: Subject> Minimiser<'_, S> {
             first.hits.remove(0);
             let later = self.subject.hits().after(first.first);
             first.first = later.unwrap_or(first.first);
-            let dropped = self.accept(best, last)? || (later.is_some() && self.accept(best, first)?);
+            let mut dropped = self.accept(best, last)? || (later.is_some() && self.accept(best, first)?);
+            if !dropped && let Some(later) = self.subject.later(best)? {
+                dropped = self.accept(best, later)?;
+            }
             if !dropped {
                 break;
             }

@@ -173,7 +173,7 @@ pub const OBJECTIVES: &[Row] = &[
         "text",
         Takes::Text,
         FUNCTION,
-        "the console shows a text that means a crash, or this text",
+        "the console shows a text that means a crash; with a text, also if it shows that",
     ),
     off(row(
         Objective::Insns,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use trapline_emu::Operands;
 
-use crate::seen::Answered;
+use crate::seen::{Answered, Texts};
 use crate::watch::Compared;
 
 /// What a handler asked for and compared, at each hit of a state.
@@ -14,6 +14,10 @@ use crate::watch::Compared;
 pub struct Knowledge {
     /// What it asked for: the hit, and the answer.
     pub asked: Vec<(usize, Answered)>,
+    /// The texts that it compared.
+    pub texts: Vec<Texts>,
+    /// The local and global variables before the first handler.
+    pub variables: (Vec<u64>, Vec<u64>),
     /// The operands of comparisons.
     pub compared: Vec<Compared>,
     /// Those of a guest's function.

@@ -10,6 +10,8 @@ use crate::hits::{Hit, Page};
 
 /// Pages of a hit of which it is kept that they are absent, at most.
 const MOST_PAGES: usize = 8192;
+/// Most pairs of texts that are noted, and most bytes of each.
+const MOST_TEXTS: (usize, usize) = (64, 256);
 /// Most asks that are noted.
 const MOST_ASKED: usize = 512;
 
@@ -34,6 +36,9 @@ pub struct Answered {
     /// The value.
     pub value: u64,
 }
+
+/// Two texts that a handler has compared.
+pub type Texts = (Vec<u8>, Vec<u8>);
 
 /// Memory of which a handler must not log a byte.
 #[derive(Debug, Clone, Default)]
@@ -60,6 +65,8 @@ pub struct Seen<'a> {
     pub written: &'a mut Written,
     /// All that is asked for, as of the hit of this number, if it is wanted.
     pub asked: Option<(usize, &'a mut Vec<(usize, Answered)>)>,
+    /// The texts that it has compared, if they are wanted.
+    pub texts: Option<&'a mut Vec<Texts>>,
     /// See [`Secret`].
     pub secret: &'a mut Secret,
 }
@@ -127,6 +134,23 @@ impl View for Seen<'_> {
             self.missed = true;
         }
         self.note(|| Ask::Word(what), value);
+    }
+
+    fn lacks(&mut self, what: Word) {
+        self.note(|| Ask::Word(what), 0);
+    }
+
+    fn compared(&mut self, one: &[u8], other: &[u8]) {
+        let (most, longest) = MOST_TEXTS;
+        if let Some(texts) = self.texts.as_mut().filter(|texts| texts.len() < most)
+            && one != other
+            && one.len().max(other.len()) <= longest
+        {
+            let pair = (one.to_vec(), other.to_vec());
+            if !texts.contains(&pair) {
+                texts.push(pair);
+            }
+        }
     }
 
     fn set(&mut self, what: Word, value: u64) {

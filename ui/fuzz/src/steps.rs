@@ -3,6 +3,7 @@
 use trapline_emu::{Core, Operands};
 use trapline_session::Follower;
 
+use crate::patience::Patience;
 use crate::watch::Coverage;
 
 /// The vector of #PF.
@@ -68,6 +69,10 @@ pub struct Steps<'a> {
     pub no_code: Option<u64>,
     /// Whether the kernel maps some of its code when it is fetched, so that such a fetch is nothing.
     pub maps_code: bool,
+    /// What ends the call in its midst.
+    patience: Option<&'a Patience>,
+    /// Whether it has.
+    pub is_over: bool,
 }
 
 impl<'a> Steps<'a> {
@@ -83,9 +88,21 @@ impl<'a> Steps<'a> {
         coverage: &'a mut Coverage,
         back: Option<Back>,
         operands: Option<&'a mut Vec<Operands>>,
+        patience: Option<&'a Patience>,
     ) -> Self {
-        let (no_code, maps_code) = (None, false);
-        Self { coverage, operands, back, ring: None, last: 0, fault: None, no_code, maps_code }
+        let (no_code, maps_code, is_over) = (None, false, false);
+        Self {
+            coverage,
+            operands,
+            back,
+            ring: None,
+            last: 0,
+            fault: None,
+            no_code,
+            maps_code,
+            patience,
+            is_over,
+        }
     }
 
     fn compare(&mut self, operands: Operands) {
@@ -111,6 +128,10 @@ impl Follower for Steps<'_> {
     #[inline]
     fn block(&mut self, core: &Core, at: u64, whole: bool) -> bool {
         if self.no_code.is_some() || self.back.is_some_and(|back| back.is_here(core, at)) {
+            return false;
+        }
+        if self.patience.is_some_and(Patience::is_over) {
+            self.is_over = true;
             return false;
         }
         if self.fault.is_some_and(|fault| fault.sp == core.env().gpr(4)) {

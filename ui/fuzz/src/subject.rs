@@ -45,6 +45,15 @@ pub trait Subject {
     /// As [`Subject::run`].
     fn executed(&mut self, state: &State, fallen: &Fallen) -> Result<u64, FuzzError>;
 
+    /// The state that begins at the second hit of a state and does the same, where it may be simpler.
+    ///
+    /// # Errors
+    /// As [`Subject::run`].
+    fn later(&mut self, state: &State) -> Result<Option<State>, FuzzError> {
+        let _ = state;
+        Ok(None)
+    }
+
     /// Most runs in which a finding is brought nearer to the real hit.
     fn most_tries(&self) -> usize;
 

@@ -5,6 +5,7 @@ use std::hash::Hasher as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use trapline_interposer::{Difference, Trial, TrialState, Written};
+use trapline_rpn::services::{ASSERTION, d::fault};
 use trapline_rpn::{Termination, Unhandled, exception};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -33,18 +34,21 @@ enum Mode<'k> {
 
 impl Mode<'_> {
     /// How much is noted.
-    fn known(&self) -> (usize, usize) {
+    fn known(&self) -> [usize; 3] {
         match self {
-            Self::Learning(knowledge, _) => (knowledge.asked.len(), knowledge.compared.len()),
-            _ => (0, 0),
+            Self::Learning(knowledge, _) => {
+                [knowledge.asked.len(), knowledge.compared.len(), knowledge.texts.len()]
+            }
+            _ => [0; 3],
         }
     }
 
     /// Forgets what was noted since.
-    fn forget_since(&mut self, (asked, compared): (usize, usize)) {
+    fn forget_since(&mut self, [asked, compared, texts]: [usize; 3]) {
         if let Self::Learning(knowledge, _) = self {
             knowledge.asked.truncate(asked);
             knowledge.compared.truncate(compared);
+            knowledge.texts.truncate(texts);
         }
     }
 }
@@ -293,6 +297,12 @@ impl Trials {
         }
         for (n, differences) in state.hits.iter().enumerate() {
             self.variables.alter(differences);
+            if let Mode::Learning(knowledge, _) = &mut mode
+                && n == 0
+            {
+                let (local, global) = self.variables.variables();
+                knowledge.variables = (local.to_vec(), global.to_vec());
+            }
             self.secret.touched = false;
             let mode = match &mut mode {
                 Mode::Watched => Mode::Watched,
@@ -361,14 +371,17 @@ impl Trials {
         };
         self.written.clear();
         let plain = matches!(mode, Mode::Plain);
-        let (asked, compared) = match mode {
-            Mode::Learning(knowledge, n) => (Some((*n, &mut knowledge.asked)), Some(&mut knowledge.compared)),
-            _ => (None, None),
+        let (asked, compared, texts) = match mode {
+            Mode::Learning(knowledge, n) => {
+                let Knowledge { asked, compared, texts, .. } = &mut **knowledge;
+                (Some((*n, asked)), Some(compared), Some(texts))
+            }
+            _ => (None, None, None),
         };
         let at = (hit.probe, hit.run);
         let drops = self.variables.drops();
         let (written, secret) = (&mut self.written, &mut self.secret);
-        let mut seen = Seen { hit, here, missed: false, differences, written, asked, secret };
+        let mut seen = Seen { hit, here, missed: false, differences, written, asked, texts, secret };
         let may_write = self.objectives.has(Objective::Writes).then_some(self.objectives.writes.as_slice());
         let mut watcher = Watcher {
             code,
@@ -429,7 +442,8 @@ impl Trials {
         }
         let mut ended_by_overflow = None;
         if let Some(thrown) = &trial.unhandled {
-            let name = exception::name(thrown.code);
+            let is_d = self.hits.list.get(number).is_some_and(|hit| hit.variables.is_d());
+            let name = named(thrown.code, is_d);
             let program = self.name(number);
             *self.summary.exceptions.entry((name.into(), program, thrown.at)).or_default() += 1;
             let wanted = &self.objectives.exceptions;
@@ -452,6 +466,52 @@ impl Trials {
         if let Some(at) = wrote_elsewhere {
             self.fall(Objective::Writes, number, at, "");
         }
+    }
+
+    /// The state that begins at the second hit of a state, with the variables that the first handler has left; `None` if the state
+    /// does not set variables itself, as the run may have these.
+    ///
+    /// # Errors
+    /// As [`Trials::run`].
+    pub fn later(&mut self, state: &State) -> Result<Option<State>, FuzzError> {
+        let is_variable =
+            |one: &Difference| matches!(one, Difference::Local { .. } | Difference::Global { .. });
+        let (Some([first, rest @ ..]), Some(next)) = (state.hits.get(..), self.hits.after(state.first))
+        else {
+            return Ok(None);
+        };
+        if rest.is_empty() || !first.iter().any(is_variable) {
+            return Ok(None);
+        }
+        let alone = State { first: state.first, hits: vec![first.clone()] };
+        self.check(&alone)?;
+        // What a repetition leaves is the same.
+        let Some(real) = self.hits.list.get(next) else { return Ok(None) };
+        let ((local, global), (real_local, real_global)) =
+            (self.variables.variables(), real.variables.variables());
+        let mut later = State { first: next, hits: rest.to_vec() };
+        let changed = |own: &[u64], real: &[u64]| -> Vec<(u32, u64)> {
+            let all = (0u32..).zip(own).zip(real);
+            all.filter(|((_, own), real)| own != real).map(|((n, own), _)| (n, *own)).collect()
+        };
+        let own = |list: &[Difference], wanted: &Difference| {
+            list.iter().any(|one| match (one, wanted) {
+                (Difference::Local { number, .. }, Difference::Local { number: other, .. })
+                | (Difference::Global { number, .. }, Difference::Global { number: other, .. }) => {
+                    number == other
+                }
+                _ => false,
+            })
+        };
+        let local = changed(local, real_local).into_iter();
+        let global = changed(global, real_global).into_iter();
+        let all = local.map(|(number, value)| Difference::Local { number, value });
+        for difference in all.chain(global.map(|(number, value)| Difference::Global { number, value })) {
+            if !later.hits.first().is_some_and(|list| own(list, &difference)) {
+                later.set(0, difference);
+            }
+        }
+        Ok(Some(later))
     }
 
     /// Runs a handler that has read secret memory again, with other memory there: its log must be the same.
@@ -509,5 +569,16 @@ impl Trials {
         digest.write(&done.log);
         trial.records.iter().for_each(|record| digest.write(record));
         self.written.digest(digest);
+    }
+}
+
+/// The name of an exception. A clause of D throws USER_EX for faults that RPN has exceptions for.
+fn named(code: u64, is_d: bool) -> &'static str {
+    let user = (exception::lowest(code) == exception::USER_EX).then_some((code >> 16) as u16);
+    match user {
+        Some(fault::ADDRESS) if is_d => exception::name(exception::INVALID_ADDR.into()),
+        Some(fault::DIVISION) if is_d => exception::name(exception::DIVIDE_BY_ZERO.into()),
+        Some(ASSERTION) => "an assertion that does not hold",
+        _ => exception::name(code),
     }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
+use std::sync::Arc;
 
 use trapline_fuzz::calls::Until;
 use trapline_fuzz::objectives::{Objectives, Over};
@@ -20,7 +21,7 @@ use super::run::begin_recording;
 use crate::cli::{FuzzArgs, RecordingArgs, is_recording};
 use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
-use crate::{no_effect, options, overwrite};
+use crate::{ctrl_c, no_effect, options, overwrite};
 
 /// The program that searches, beside this one.
 const FUZZER: &str = "trapline-fuzz";
@@ -92,7 +93,8 @@ pub fn run(args: &FuzzArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     };
     folder(&args.findings)?;
     args.corpus.as_deref().map_or(Ok(()), folder)?;
-    let recording = if is_recording(&image) { image } else { record(args, talk)? };
+    let recorded = if is_recording(&image) { Some(image) } else { record(args, talk)? };
+    let Some(recording) = recorded else { return Ok(Exit::Interrupted) };
     out.flush().map_err(Failure::Output)?;
     // The fuzzer takes this program's place, so that signals and the exit code are its own.
     let error = command(args, &fuzzer, &recording, talk).exec();
@@ -118,8 +120,8 @@ fn fuzzer() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Records the run to its hits.
-fn record(args: &FuzzArgs, talk: &Talk) -> Result<PathBuf, Failure> {
+/// Records the run to its hits; `None` if a signal has ended it.
+fn record(args: &FuzzArgs, talk: &Talk) -> Result<Option<PathBuf>, Failure> {
     let path = args.findings.join(RUN);
     let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
     overwrite::check(inputs.chain(args.devices.files()), [("the recording", path.as_path())])?;
@@ -145,39 +147,61 @@ fn record(args: &FuzzArgs, talk: &Talk) -> Result<PathBuf, Failure> {
     }
     insert_all(&args.probes, &source, args.guest.target.is_some(), &mut session, talk)?;
     file.open()?;
-    to_hits(&mut session, from, args, talk);
-    let (hits, icount) = (session.stats().hits, session.icount());
+    let interrupted = to_hits(&mut session, from, args, talk);
+    let (hits, icount) = (hits_of(&session, args), session.icount());
     session.finish_recording().map_err(|error| Failure::writing(Some(&path), error))?;
+    if interrupted {
+        talk.warn(&format!(
+            "interrupted after {}, when the hits were looked for",
+            counted(icount, "instruction")
+        ));
+        return Ok(None);
+    }
+    if let (Some(function), 0) = (&args.function, hits) {
+        let instructions = counted(icount, "instruction");
+        return Err(Failure::Usage(format!(
+            "{function} is not hit in {instructions}: use a function that is called, or look further with --limit-insns"
+        )));
+    }
     talk.note(&format!(
         "the run of {} with {} is in {}",
         counted(icount, "instruction"),
         counted(hits, "hit"),
         path.display()
     ));
-    Ok(path)
+    Ok(Some(path))
 }
 
-/// Runs until there were enough hits after the position, or the run ends.
-fn to_hits(session: &mut Session, from: u64, args: &FuzzArgs, talk: &Talk) {
+/// The hits so far: of the function, if there is one.
+fn hits_of(session: &Session, args: &FuzzArgs) -> u64 {
+    let function = session.interposer().filter(|_| args.function.is_some());
+    let function = function.and_then(|i| i.programs().first().map(|program| program.hits));
+    function.unwrap_or_else(|| session.stats().hits)
+}
+
+/// Runs until there were enough hits after the position, or the run ends. Returns whether a signal has ended it.
+fn to_hits(session: &mut Session, from: u64, args: &FuzzArgs, talk: &Talk) -> bool {
+    let interrupted = ctrl_c::listen();
     let run_to = |session: &mut Session, icount: u64| {
-        let ending = session.run_until(&Condition::end(), &Limits::insns(icount).in_passing());
+        let limits = Limits::insns(icount).in_passing().cancelled_by(Arc::clone(&interrupted));
+        let ending = session.run_until(&Condition::end(), &limits);
         session.records().for_each(drop);
-        matches!(ending, Ending::Limit)
+        ending
     };
-    if from > 0 && !run_to(session, from) {
-        return;
+    if from > 0 {
+        let ending = run_to(session, from);
+        if ending != Ending::Limit {
+            return ending == Ending::Interrupted;
+        }
     }
-    let hits = |session: &Session| {
-        let function = session.interposer().filter(|_| args.function.is_some());
-        let function = function.and_then(|i| i.programs().first().map(|program| program.hits));
-        function.unwrap_or_else(|| session.stats().hits)
-    };
+    let hits = |session: &Session| hits_of(session, args);
     let (before, mut told) = (hits(session), 0);
     let last = from.saturating_add(args.limit_insns.unwrap_or(LIMIT));
     while hits(session) - before <= args.hits && session.icount() < last {
         let next = session.icount().saturating_add(SLICE).min(last);
-        if !run_to(session, next) {
-            return;
+        let ending = run_to(session, next);
+        if ending != Ending::Limit {
+            return ending == Ending::Interrupted;
         }
         if next - from >= told + TOLD {
             told = next - from;
@@ -188,6 +212,7 @@ fn to_hits(session: &mut Session, from: u64, args: &FuzzArgs, talk: &Talk) {
             ));
         }
     }
+    false
 }
 
 /// The command that starts the fuzzer.

@@ -29,6 +29,9 @@ impl Session {
             if !self.goes_on(&stop, condition, limits) {
                 return Some(self.why_ended(stop, condition));
             }
+            if limits.cancelled() {
+                return Some(Ending::Interrupted);
+            }
         }
     }
 }

@@ -9,26 +9,25 @@ mod speed;
 use std::hash::{Hash as _, Hasher as _};
 use std::io::{Read, Write as _};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use args::Args;
 use clap::Parser;
 use progress::{Far, Progress};
 use speed::Empty;
-use trapline_fuzz::FuzzError;
 use trapline_fuzz::calls::{self, Calls};
 use trapline_fuzz::change::Scope;
 use trapline_fuzz::finding::{Finding, Folder};
 use trapline_fuzz::hits::Hits;
 use trapline_fuzz::jobs::{Event, Jobs, Message, Others};
 use trapline_fuzz::objectives::{Objectives, Over};
+use trapline_fuzz::patience::Patience;
 use trapline_fuzz::report::Ended;
 use trapline_fuzz::search::{Begin, Listener, search, states_in};
 use trapline_fuzz::subject::Subject;
 use trapline_fuzz::trials::Trials;
 use trapline_fuzz::verdict::verdict;
+use trapline_fuzz::{FuzzError, INTERRUPTED};
 use trapline_session::{Places, Recording, counted};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -44,21 +43,16 @@ const EVERY: Duration = Duration::from_millis(500);
 /// When a search ends.
 struct Until {
     most: Option<u64>,
-    time: Option<Duration>,
-    interrupted: Arc<AtomicBool>,
+    patience: Patience,
 }
 
 impl Until {
     /// Why it ends now, if it does.
-    fn ended(&self, trials: u64, elapsed: Duration) -> Option<Ended> {
-        if self.interrupted.load(Ordering::Relaxed) {
-            Some(Ended::Interrupted)
-        } else if self.most.is_some_and(|most| trials >= most) {
-            Some(Ended::Trials)
-        } else if self.time.is_some_and(|time| elapsed >= time) {
-            Some(Ended::Time)
-        } else {
-            None
+    fn ended(&self, trials: u64) -> Option<Ended> {
+        match self.patience.ended() {
+            Some(Ended::Interrupted) => Some(Ended::Interrupted),
+            _ if self.most.is_some_and(|most| trials >= most) => Some(Ended::Trials),
+            ended => ended,
         }
     }
 }
@@ -77,7 +71,7 @@ impl<T: Subject> Listener<T> for Alone<'_> {
         let found = self.found;
         let far = || Far { trials: subject.made(), places: subject.coverage().reached(), states, found };
         self.progress.tell(far);
-        match self.until.ended(subject.made(), self.progress.elapsed()) {
+        match self.until.ended(subject.made()) {
             None => true,
             Some(ended) => {
                 self.ended = ended;
@@ -109,7 +103,6 @@ fn keep<T: Subject>(folder: &Folder<'_>, finding: &Finding, subject: &mut T) -> 
 /// A search that is one of several.
 struct OneOfSeveral {
     until: Until,
-    begun: Instant,
     told: Instant,
     ended: Ended,
 }
@@ -122,10 +115,10 @@ impl<T: Subject> Listener<T> for OneOfSeveral {
             let progress = Message::Progress { trials: made, places: subject.coverage().reached(), states };
             if progress.tell().is_err() {
                 // The process that has started this one has ended.
-                self.until.interrupted.store(true, Ordering::Relaxed);
+                self.until.patience.interrupt();
             }
         }
-        match self.until.ended(made, self.begun.elapsed()) {
+        match self.until.ended(made) {
             None => true,
             Some(ended) => {
                 self.ended = ended;
@@ -144,8 +137,9 @@ fn main() -> ExitCode {
     // A handler that makes Trapline panic is a finding, which says where; the hook would print it each time.
     std::panic::set_hook(Box::new(|_| {}));
     match run(args) {
-        Ok(true) => ExitCode::from(FOUND),
-        Ok(false) => ExitCode::SUCCESS,
+        Ok(Verdict::Found) => ExitCode::from(FOUND),
+        Ok(Verdict::Nothing) => ExitCode::SUCCESS,
+        Ok(Verdict::Interrupted) => ExitCode::from(INTERRUPTED),
         Err(error) => {
             let code = error.exit_code();
             if code != CLOSED {
@@ -156,12 +150,25 @@ fn main() -> ExitCode {
     }
 }
 
-/// Searches; returns whether anything was found.
-fn run(mut args: Args) -> Result<bool, FuzzError> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupted);
+/// The result of a search.
+enum Verdict {
+    /// Something was found.
+    Found,
+    /// Nothing was.
+    Nothing,
+    /// Nothing was, when it was interrupted.
+    Interrupted,
+}
+
+/// Searches.
+fn run(mut args: Args) -> Result<Verdict, FuzzError> {
+    let patience = Patience::default();
+    let signal = patience.clone();
     // Without the handler, Ctrl-C ends the program at once; what was found is in its files.
-    let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
+    let _ = ctrlc::set_handler(move || signal.interrupt());
+    if args.port.is_some() {
+        stop_with_input(&patience);
+    }
     let over = match (&args.function, args.continued) {
         (Some(_), _) => Over::Function,
         (None, Some(_)) => Over::Continued,
@@ -173,24 +180,30 @@ fn run(mut args: Args) -> Result<bool, FuzzError> {
     let recording = Recording::read(&args.recording)?;
     let places = Places { folders: args.image_dir.clone(), ..Places::of(&args.recording) };
     let most = usize::try_from(args.hits).unwrap_or(usize::MAX);
-    let hits = Hits::of_program(&recording, &places, args.at, most, args.function.as_deref())?;
+    let hits = Hits::of_program(&recording, &places, args.at, most, (args.function.as_deref(), &patience))?;
+    let time = args.time.or_else(|| args.execs.is_none().then_some(DEFAULT_TIME));
+    if let Some(time) = time {
+        patience.end_after(time);
+    }
     keep_states(&mut args, &hits)?;
     let args = &args;
     let fixed = |what: &str| args.fix.iter().any(|fixed| fixed == what);
-    let scope = Scope::of(&hits, !fixed("variables"), !fixed("hits"));
+    let scope = |hits: &Hits| Scope::of(hits, !fixed("variables"), !fixed("hits"));
     let folder = Folder { recording: &recording, places: &places, folder: &args.findings };
     if let Some(function) = &args.function {
         let until = calls::Until::of(&args.until)?;
-        let calls = Calls::new(hits, function, &args.input, until, objectives)?;
-        return of_subject(args, calls, scope, folder, interrupted);
+        let calls = Calls::new(hits, function, &args.input, until, objectives, &patience)?;
+        let scope = scope(calls.hits());
+        return of_subject(args, calls, scope, folder, patience);
     }
     let room = recording.config().probing.channel.sub_buffer_size;
+    let scope = scope(&hits);
     let trials = Trials::new(hits, objectives, room);
     let trials = match args.continued {
         None => trials,
         Some(insns) => trials.continued(insns),
     };
-    of_subject(args, trials, scope, folder, interrupted)
+    of_subject(args, trials, scope, folder, patience)
 }
 
 /// The folder of states is one of the findings' unless another is given. Its name has a number for what is searched, so that the same
@@ -210,24 +223,23 @@ fn keep_states(args: &mut Args, hits: &Hits) -> Result<(), FuzzError> {
     Ok(())
 }
 
-/// Searches over a subject; returns whether anything was found.
+/// Searches over a subject.
 fn of_subject<T: Subject>(
     args: &Args,
     subject: T,
     scope: Scope,
     folder: Folder<'_>,
-    interrupted: Arc<AtomicBool>,
-) -> Result<bool, FuzzError> {
+    patience: Patience,
+) -> Result<Verdict, FuzzError> {
     if let (Some(what), Some(most)) = (&args.speed, args.execs) {
         let told = match what.as_str() {
             "empty" => speed::measure(Empty::in_place_of(subject), scope, most),
             _ => speed::measure(subject, scope, most),
         };
         tell(&told?.to_string())?;
-        return Ok(false);
+        return Ok(Verdict::Nothing);
     }
-    let time = args.time.or_else(|| args.execs.is_none().then_some(DEFAULT_TIME));
-    let until = Until { most: args.execs, time, interrupted };
+    let until = Until { most: args.execs, patience };
     if let Some(port) = args.port {
         return one_of_several(args, (subject, scope), until, port);
     }
@@ -245,7 +257,20 @@ fn of_subject<T: Subject>(
     for line in verdict(&subject, &findings, kept, ended) {
         tell(&line)?;
     }
-    Ok(!findings.is_empty())
+    Ok(match ended {
+        _ if !findings.is_empty() => Verdict::Found,
+        Ended::Interrupted => Verdict::Interrupted,
+        Ended::Trials | Ended::Time => Verdict::Nothing,
+    })
+}
+
+/// Interrupts the search when the process that has started this one closes the input.
+fn stop_with_input(patience: &Patience) {
+    let patience = patience.clone();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        patience.interrupt();
+    });
 }
 
 /// Searches as one of several processes, until that which has started it closes the input.
@@ -254,18 +279,12 @@ fn one_of_several<T: Subject>(
     (subject, scope): (T, Scope),
     until: Until,
     port: u16,
-) -> Result<bool, FuzzError> {
-    let flag = Arc::clone(&until.interrupted);
-    std::thread::spawn(move || {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        flag.store(true, Ordering::Relaxed);
-    });
-    let now = Instant::now();
-    let mut listener = OneOfSeveral { until, begun: now, told: now, ended: Ended::Trials };
+) -> Result<Verdict, FuzzError> {
+    let mut listener = OneOfSeveral { until, told: Instant::now(), ended: Ended::Trials };
     let begin = Begin { seed: args.seed, corpus: args.corpus.as_deref(), port: Some(port) };
     let (subject, _) = search(subject, scope, &begin, &mut listener)?;
     let told = Message::Ended(subject.report(listener.ended)).tell();
-    told.map(|()| false).map_err(|error| FuzzError::Search(error.to_string()))
+    told.map(|()| Verdict::Nothing).map_err(|error| FuzzError::Search(error.to_string()))
 }
 
 /// Starts several processes, keeps what they find, and adds up what they have shown.
@@ -303,7 +322,7 @@ fn together<T: Subject>(
             Event::Lost(job) => eprintln!("trapline: job {} has ended early; the others go on", job + 1),
             Event::Nothing => {}
         }
-        if until.interrupted.load(Ordering::Relaxed) {
+        if until.patience.ended() == Some(Ended::Interrupted) {
             jobs.stop();
         }
         progress.tell(|| Far {
