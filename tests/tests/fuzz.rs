@@ -226,22 +226,11 @@ fn faults_of_d_have_the_names_of_exceptions() {
 }
 
 #[test]
-fn a_search_ends_in_the_midst_of_a_call() {
+fn a_function_that_is_not_called_is_one_sentence() {
     if fuzzer().is_none() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let begun = std::time::Instant::now();
-    // The guest runs on for good: only the end of the time ends the first call.
-    let what = ["--function", "fbt::do_fork:entry", "--input", "ebx", "--hits", "1", "--until", "9000000M"];
-    let ran = fuzz(folder.path(), &[&what[..], &["--time", "2s"]].concat());
-    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
-    assert_eq!(ran.code, 2, "{}{}", ran.out, ran.err);
-    assert!(
-        ran.err.contains("does not return (--until ends it at an instruction count): the time is over"),
-        "{}",
-        ran.err
-    );
     let never = ["--function", "fbt::do_fork:return", "--input", "ebx", "--limit-insns", "1K"];
     let ran = fuzz(folder.path(), &never);
     assert_eq!(ran.code, 2, "{}{}", ran.out, ran.err);

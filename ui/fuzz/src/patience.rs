@@ -51,3 +51,21 @@ impl Patience {
         Arc::clone(&self.over)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_ends_by_time_or_by_a_signal() {
+        let patience = Patience::default();
+        assert_eq!(patience.ended(), None);
+        patience.end_after(Duration::from_millis(1));
+        while !patience.is_over() {
+            std::thread::yield_now();
+        }
+        assert_eq!(patience.ended(), Some(Ended::Time));
+        patience.clone().interrupt();
+        assert_eq!(patience.ended(), Some(Ended::Interrupted));
+    }
+}
