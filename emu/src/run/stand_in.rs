@@ -6,8 +6,8 @@
 //! - PAUSE is one of these, but a NOP of two bytes stands for it, which is all that it is to the guest.
 //!
 //! When a block with such an instruction is about to run for the first time, it is translated anew, and for this one
-//! translation the bytes that the engine reads are replaced. Nobody else reads them meanwhile: they are put back before
-//! any hook does anything. So RAM keeps the guest's bytes as far as guest, probes, snapshots and digests can see.
+//! translation the bytes that the engine reads are replaced. They are put back before any hook does anything, so RAM has
+//! the guest's bytes as far as the guest, probes, snapshots and digests can see.
 //!
 //! Invariant: bytes are replaced only while the engine looks up and translates the block at EIP.
 

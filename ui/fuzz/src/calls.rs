@@ -233,7 +233,7 @@ impl Calls {
     }
 
     /// Does something to its end, even if the search ends meanwhile.
-    fn to_its_end<T>(&mut self, what: impl FnOnce(&mut Self) -> T) -> T {
+    fn run_to_its_end<T>(&mut self, what: impl FnOnce(&mut Self) -> T) -> T {
         let patience = self.patience.take();
         let done = what(self);
         self.patience = patience;
@@ -270,7 +270,7 @@ impl Calls {
     /// The machine cannot be brought to the hit.
     pub fn end(&mut self, state: &State) -> Result<u64, FuzzError> {
         let begin = self.hits.list.get(state.first).map_or(0, |hit| hit.icount);
-        let done = self.to_its_end(|calls| calls.call(state, None))?;
+        let done = self.run_to_its_end(|calls| calls.call(state, None))?;
         Ok(begin.saturating_add(done.instructions))
     }
 
@@ -530,7 +530,7 @@ impl Subject for Calls {
     /// The instruction count of the exception, or at the end of the call.
     fn executed(&mut self, state: &State, _: &Fallen) -> Result<u64, FuzzError> {
         let begin = self.hits.list.get(state.first).map_or(0, |hit| hit.icount);
-        let done = self.to_its_end(|calls| calls.call(state, None))?;
+        let done = self.run_to_its_end(|calls| calls.call(state, None))?;
         Ok(done.fault.map_or(begin.saturating_add(done.instructions), |fault| fault.icount))
     }
 
