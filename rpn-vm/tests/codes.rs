@@ -160,6 +160,7 @@ fn hyphenated(text: &str) -> Vec<String> {
 /// Literals of the sources that look like codes but are not.
 const OTHERS: &[&str] = &[
     "observe-only",
+    "exit-codes",
     "apply-ppdf",
     "divide-by-zero",
     "output-file",

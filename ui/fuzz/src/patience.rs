@@ -4,7 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::report::Ended;
+use serde::{Deserialize, Serialize};
+
+/// Why a search ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Ended {
+    /// It made all trials that were asked for.
+    Trials,
+    /// The time was over. The same seed may then give more or fewer findings.
+    Time,
+    /// It was interrupted.
+    Interrupted,
+}
 
 /// See the module. Clones are of the same search.
 #[derive(Debug, Clone, Default)]

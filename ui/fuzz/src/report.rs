@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use trapline_emu::Operands;
 
+use crate::patience::Ended;
 use crate::seen::{Answered, Texts};
 use crate::watch::Compared;
 
@@ -55,17 +56,6 @@ mod pairs {
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<Thrown, u64>, D::Error> {
         Ok(Vec::<(Thrown, u64)>::deserialize(from)?.into_iter().collect())
     }
-}
-
-/// Why a search ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Ended {
-    /// It made all trials that were asked for.
-    Trials,
-    /// The time was over. The same seed may then give more or fewer findings.
-    Time,
-    /// It was interrupted.
-    Interrupted,
 }
 
 /// What one process of a search has shown.

@@ -6,7 +6,8 @@ use crate::error::FuzzError;
 use crate::finding::{Finding, Folder};
 use crate::hits::Hits;
 use crate::objectives::{Fallen, Objectives};
-use crate::report::{Ended, Knowledge, Report};
+use crate::patience::Ended;
+use crate::report::{Knowledge, Report};
 use crate::state::State;
 use crate::watch::Coverage;
 

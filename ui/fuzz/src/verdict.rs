@@ -3,7 +3,7 @@
 use trapline_session::counted;
 
 use crate::finding::Finding;
-use crate::report::Ended;
+use crate::patience::Ended;
 use crate::subject::Subject;
 
 /// The verdict, one line each. The search has begun with so many states that were kept before.

@@ -24,7 +24,7 @@ const MOVES: &[(&str, &[&str])] = &[
     ("out", &["out"]),
 ];
 /// Functions that change a timeline and are no moves.
-const OTHERS: [&str; 4] = ["ends_at", "session_mut", "apply", "layer"];
+const OTHERS: [&str; 5] = ["ends_at", "session_mut", "apply", "layer", "take_due"];
 /// Moves in the terms of gdb's protocol. Those above go as far.
 const OF_GDB: [&str; 5] = ["run_on", "reverse_on", "next_state", "previous_state", "met_next"];
 
