@@ -26,7 +26,8 @@ const MOVES: &[(&str, &[&str])] = &[
 /// Functions that change a timeline and are no moves.
 const OTHERS: [&str; 5] = ["ends_at", "session_mut", "apply", "layer", "take_due"];
 /// Moves in the terms of gdb's protocol. Those above go as far.
-const OF_GDB: [&str; 5] = ["run_on", "reverse_on", "next_state", "previous_state", "met_next"];
+const OF_GDB: [&str; 6] =
+    ["run_on", "run_on_telling", "reverse_on", "next_state", "previous_state", "met_next"];
 
 /// The public functions of the timeline that change it.
 fn functions() -> Vec<String> {
