@@ -86,3 +86,17 @@ fn guest_gnumach_pointer_that_is_wrong_is_found_where_it_is_followed() {
     let kept = trapline(here, &["verify", "findings"]);
     assert_eq!(kept.code, 0, "{}{}", kept.out, kept.err);
 }
+
+/// GNU Mach's first messages are printed while CS has a base that is not 0.
+#[test]
+fn guest_gnumach_function_returns_where_the_code_segment_has_a_base() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mach = file("gnumach");
+    let what = ["--function", "fbt::printf:entry", "--input", "eax", "--hits", "1", "--execs", "100"];
+    let ran = trapline(folder.path(), &[&["-q", "fuzz", mach.to_str().unwrap()], &what[..]].concat());
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains(" returned, the longest after 4174 instructions"), "{}", ran.out);
+}

@@ -37,7 +37,9 @@ impl Back {
 
     /// Whether the function has returned: the block at its return address is next, and its frame is gone.
     fn is_here(self, core: &Core, at: u64) -> bool {
-        at == self.ip && (1..=MOST_POPPED).contains(&core.env().gpr(4).wrapping_sub(self.sp))
+        // Where CS has a base, the engine's addresses exceed 32 bits.
+        core.wrap_linear(at) == self.ip
+            && (1..=MOST_POPPED).contains(&core.env().gpr(4).wrapping_sub(self.sp))
     }
 }
 
