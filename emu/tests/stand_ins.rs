@@ -4,30 +4,12 @@
 
 use crate::common::*;
 use iced_x86::code_asm::*;
-use trapline_emu::{Core, Digest, Stop, Trap, TrapInterposer, Verdict};
+use trapline_emu::{Core, Digest, Stop, Trap, Verdict};
 
 /// Instructions that are run.
 const LENGTH: u64 = 12_000;
 /// Times that the loop runs.
 const TIMES: u32 = 400;
-
-/// Steps each hit.
-struct Stepper(u64);
-
-impl TrapInterposer for Stepper {
-    fn trap(&mut self, _: &mut Core, _: &Trap) -> Verdict {
-        self.0 += 1;
-        Verdict::Step
-    }
-    fn faulted(&mut self, _: &mut Core) {}
-    fn interrupted(&mut self, _: &mut Core) {}
-    fn settled(&mut self, _: &mut Core) {}
-    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
-    fn code_page(&mut self, _: &mut Core, _: u64) {}
-    fn wants_code_pages(&self) -> bool {
-        false
-    }
-}
 
 /// One random instruction of the loop.
 fn piece(a: &mut CodeAssembler, wide: bool, rng: &mut Rng) {
@@ -198,7 +180,11 @@ fn run(s: &Setup, seed: u64, length: u64, how: How) -> (Guest, Stop, u64) {
     let mut g = s.boot();
     g.m.core_mut().set_stand_ins(how.stand_ins);
     let mut rng = Rng(seed ^ 0x5555);
-    let mut probes = Stepper(0);
+    let mut hits = 0;
+    let mut probes = Answers(|_: &mut Core, _: &Trap| {
+        hits += 1;
+        Verdict::Step
+    });
     if how.probed {
         let starts = s.starts();
         for n in 0..6 {
@@ -215,7 +201,7 @@ fn run(s: &Setup, seed: u64, length: u64, how: How) -> (Guest, Stop, u64) {
             break stop;
         }
     };
-    (g, stop, probes.0)
+    (g, stop, hits)
 }
 
 fn compare(bits: u32, seed: u64) {
@@ -264,29 +250,60 @@ fn no_guest_sees_a_stand_in() {
     }
 }
 
-/// The bytes stay the guest's: its own reads, a probe's, and a store over them.
+/// Runs a loop of IN and PAUSE, which lie at `CODE + 10`, and `more`, twenty times.
+fn looping(bits: u32, more: impl Fn(&mut CodeAssembler)) -> Guest {
+    let s = Setup::bits(bits).pc().asm(|a| {
+        let mut again = a.create_label();
+        a.mov(ebp, 20u32).unwrap();
+        a.mov(esi, CODE as u32).unwrap();
+        a.set_label(&mut again).unwrap();
+        // No device is there.
+        a.in_(al, 0x99).unwrap();
+        a.pause().unwrap();
+        more(a);
+        a.dec(ebp).unwrap();
+        a.jnz(again).unwrap();
+        a.hlt().unwrap();
+    });
+    let mut g = s.boot();
+    assert_eq!(g.m.run(None, 10_000), Stop::Halted);
+    g
+}
+
 #[test]
-fn a_guest_that_rewrites_a_port_instruction_runs_the_new_one() {
+fn a_guest_reads_its_own_bytes() {
     for bits in [32, 64] {
-        let s = Setup::bits(bits).pc().asm(|a| {
-            let mut again = a.create_label();
-            a.mov(ebp, 20u32).unwrap();
-            a.mov(esi, CODE as u32).unwrap();
-            a.set_label(&mut again).unwrap();
-            a.in_(al, 0x61).unwrap();
-            a.pause().unwrap();
-            // The bytes of IN and PAUSE, as data.
+        let g = looping(bits, |a| {
             if bits == 64 {
                 a.add(ebx, dword_ptr(rsi + 10)).unwrap()
             } else {
                 a.add(ebx, dword_ptr(esi + 10)).unwrap()
             }
-            a.dec(ebp).unwrap();
-            a.jnz(again).unwrap();
-            a.hlt().unwrap();
         });
-        let mut g = s.boot();
-        assert_eq!(g.m.run(None, 10_000), Stop::Halted);
-        assert_eq!(g.core().env().gpr(3) as u32, 0x90f3_61e4u32.wrapping_mul(20));
+        assert_eq!(g.core().env().gpr(3) as u32, 0x90f3_99e4u32.wrapping_mul(20));
+    }
+}
+
+/// MOV AL, 21h in place of IN AL, 99h, and INC ECX, or INC CL, in place of PAUSE, after five rounds.
+#[test]
+fn a_guest_that_rewrites_its_instructions_runs_the_new_ones() {
+    for bits in [32, 64] {
+        let g = looping(bits, |a| {
+            let mut over = a.create_label();
+            a.movzx(eax, al).unwrap();
+            a.add(ebx, eax).unwrap();
+            a.cmp(ebp, 16u32).unwrap();
+            a.jne(over).unwrap();
+            let new = if bits == 64 { 0xc1fe_21b0u32 } else { 0x9041_21b0 };
+            if bits == 64 {
+                a.mov(dword_ptr(rsi + 10), new).unwrap()
+            } else {
+                a.mov(dword_ptr(esi + 10), new).unwrap()
+            }
+            a.set_label(&mut over).unwrap();
+            a.nop().unwrap();
+        });
+        let env = g.core().env();
+        assert_eq!((env.gpr(3) as u32, env.gpr(1) as u32), (5 * 0xff + 15 * 0x21, 15), "{bits} bits");
     }
 }

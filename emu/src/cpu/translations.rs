@@ -56,7 +56,7 @@ impl Cpu {
 
     /// Drops the translations of the fetch view that hold the byte at `paddr`, on an armed page.
     pub(crate) fn drop_view_blocks(&mut self, paddr: u64) {
-        self.drop_blocks_at(SHADOW_BASE + paddr, 1);
+        self.drop_code_blocks(paddr, true);
     }
 
     /// Drops the translations that hold the byte at `paddr`, of the fetch view if its page is `armed`.

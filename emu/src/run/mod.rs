@@ -3,8 +3,8 @@
 //! Hooks reach `Core` through a raw pointer while the engine runs; `publish` has the rules for references meanwhile.
 //!
 //! This module holds what needs all parts of a machine: `hooks` (called by the engine), `turns` (the run loop), `trap`,
-//! `in_line`, `stub` and `watch` (which call the interposer), `stand_in` (what is translated for the machine's instructions), `fill` (linear pages to entries of the engine's TLB),
-//! `mmio` (accesses to devices).
+//! `in_line`, `stub` and `watch` (which call the interposer), `stand_in` (what is translated in place of the machine's own
+//! instructions), `fill` (linear pages to entries of the engine's TLB), `mmio` (accesses to devices).
 
 mod analysis;
 mod api;

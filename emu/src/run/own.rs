@@ -12,14 +12,23 @@ use iced_x86::Instruction;
 impl Core {
     /// Executes one sensitive instruction at EIP.
     pub(crate) fn execute_sensitive(&mut self, i: &Instruction) {
-        self.effort.note_event();
         self.step.free();
+        if let Some(then) = self.execute_alone(i) {
+            self.execute_by_engine(i, then);
+        }
+    }
+
+    /// Executes the sensitive instruction at EIP without the engine; what is to follow if that is not possible, and nothing
+    /// has happened.
+    pub(super) fn execute_alone(&mut self, i: &Instruction) -> Option<Then> {
+        self.effort.note_event();
         self.commit_own_fetch(self.cpu.linear_ip(), i.len());
         let tf = self.cpu.env.eflags_raw() & TF != 0;
         match self.cpu.sensitive(i, &mut self.watches) {
-            Ok(Done::ByEngine(then)) => self.execute_by_engine(i, then),
+            Ok(Done::ByEngine(then)) => return Some(then),
             outcome => self.end_own(i, outcome, tf),
         }
+        None
     }
 
     /// Has the engine execute a sensitive instruction.

@@ -14,7 +14,6 @@
 use super::Core;
 use crate::blocks::{BlockCell, CellRef, Cut, Lead};
 use crate::cpu::flags::TF;
-use crate::cpu::outcome::Done;
 use crate::isa::decode::{self, Kind};
 use crate::ram::{PAGE, PageState, Ram};
 use crate::run::Halt;
@@ -253,29 +252,17 @@ impl Core {
         self.cpu.hot.clock.icount -= 1;
         self.cpu.hot.last = None;
         self.views.active = None;
-        let linear = self.cpu.linear_ip();
         // The guest may have changed the bytes after the first, which are not in the block.
-        match self.cpu.decode_original(linear).filter(is_executed_in_hook) {
-            Some(i) => self.execute_in_hook(&i, linear),
-            None => self.halt = Some(Halt::Cut(Cut::Sensitive, 0)),
+        let i = self.cpu.decode_original(self.cpu.linear_ip()).filter(is_executed_in_hook);
+        if i.is_some_and(|i| self.execute_alone(&i).is_none()) {
+            self.follow_devices();
+        } else {
+            self.halt = Some(Halt::Cut(Cut::Sensitive, 0));
         }
         self.after_hook();
         if self.halt.is_none() {
             // As when a block begins: RDTSC need not search for its program counter.
             self.cpu.engine.sync_pc(false);
-        }
-    }
-
-    fn execute_in_hook(&mut self, i: &Instruction, linear: u64) {
-        self.effort.note_event();
-        self.commit_own_fetch(linear, i.len());
-        let tf = self.cpu.env.eflags_raw() & TF != 0;
-        match self.cpu.sensitive(i, &mut self.watches) {
-            Ok(Done::ByEngine(_)) => self.halt = Some(Halt::Cut(Cut::Sensitive, 0)),
-            outcome => {
-                self.end_own(i, outcome, tf);
-                self.follow_devices();
-            }
         }
     }
 
