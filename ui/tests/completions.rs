@@ -5,16 +5,17 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a script of a shell, in which `trapline` is the program; `None` if the shell is not installed.
-fn shell(name: &str, arguments: &[&str], script: &str) -> Option<Vec<String>> {
+/// What a script of a shell prints, in which `trapline` is the program.
+fn shell(name: &str, arguments: &[&str], script: &str) -> Vec<String> {
     let folder = Path::new(env!("CARGO_BIN_EXE_trapline")).parent().unwrap();
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
     let mut command = Command::new(name);
     command.args(arguments).arg("-c").arg(script).env("PATH", path);
-    let ran = command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).output().ok()?;
+    let ran = command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).output();
+    let ran = ran.unwrap_or_else(|error| panic!("{name}: {error}; install it: scripts/bootstrap"));
     let err = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success() && err.is_empty(), "{name}: {err}");
-    Some(String::from_utf8(ran.stdout).unwrap().lines().map(str::to_owned).collect())
+    String::from_utf8(ran.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
 /// What bash puts in place of the last part of a line. Without quotes, this is the part after a colon or an equals sign.
@@ -27,7 +28,7 @@ fn bash(line: &str) -> Vec<String> {
         quoted(line),
         quoted(word)
     );
-    shell("bash", &["--norc"], &script).expect("bash is not installed")
+    shell("bash", &["--norc"], &script)
 }
 
 fn quoted(text: &str) -> String {
@@ -86,17 +87,14 @@ fn a_recording_on_the_line_names_its_guest() {
 }
 
 #[test]
-fn fish_and_zsh_complete_where_they_are_installed() {
+fn fish_and_zsh_complete_images_and_probes() {
     let script = "trapline completions fish | source; complete -C 'trapline run embedded:i'; \
                   complete -C 'trapline run embedded:ia32 -n fbt::do_fork:e'";
-    if let Some(found) = shell("fish", &["--no-config"], script) {
-        assert_eq!(found, ["embedded:ia32", "fbt::do_fork:entry"]);
-    }
+    assert_eq!(shell("fish", &["--no-config"], script), ["embedded:ia32", "fbt::do_fork:entry"]);
     // Outside of a prompt, zsh has no `_describe`.
     let script = "_describe() { print -r - ${(P)3}; }; compdef() {}; source <(trapline completions zsh)\n\
                   words=(trapline run embedded:i) CURRENT=3 PREFIX=$words[3]; _trapline\n\
                   words=(trapline run embedded:ia32 -n \"'fbt::do_f\") CURRENT=5 PREFIX=fbt::do_f; _trapline; :";
-    if let Some(found) = shell("zsh", &["-f"], script) {
-        assert_eq!(found, ["embedded\\:ia32", "fbt\\:\\:do_fork\\:entry fbt\\:\\:do_fork\\:return"]);
-    }
+    let found = shell("zsh", &["-f"], script);
+    assert_eq!(found, ["embedded\\:ia32", "fbt\\:\\:do_fork\\:entry fbt\\:\\:do_fork\\:return"]);
 }

@@ -51,7 +51,7 @@ fn the_page_of_the_terminal_ui_has_every_action() {
     assert!(!man(&["run"]).1.contains(".SH KEYS"));
 }
 
-/// Formatters of manual pages, used where they are installed, with options for printing what is wrong in a page.
+/// Formatters of manual pages, with options for printing what is wrong in a page.
 const FORMATTERS: &[&[&str]] =
     &[&["mandoc", "-T", "lint", "-W", "error"], &["groff", "-man", "-Tutf8", "-wall", "-Z"]];
 
@@ -70,7 +70,8 @@ fn all_pages_are_written_into_a_folder_and_formatters_accept_them() {
     }
     for formatter in FORMATTERS {
         let (program, options) = formatter.split_first().unwrap();
-        let Ok(ran) = Command::new(program).args(options).args(&pages).output() else { continue };
+        let ran = Command::new(program).args(options).args(&pages).output();
+        let ran = ran.unwrap_or_else(|error| panic!("{program}: {error}; install it: scripts/bootstrap"));
         let lint = if *program == "mandoc" { ran.stdout } else { ran.stderr };
         assert_eq!(String::from_utf8_lossy(&lint), "", "{program}");
     }
