@@ -38,7 +38,10 @@ pub use crate::cpu::{
     WatchKind,
 };
 pub use crate::isa::is_sensitive;
-pub use crate::run::{Core, Reader, Stop, Trap, TrapInterposer, Verdict, WATCH_VALUE, WatchAccess, WatchHit};
+pub use crate::run::{
+    Core, Reader, Settable, Stop, Trap, TrapInterposer, Unsettable, Verdict, WATCH_VALUE, WatchAccess,
+    WatchHit,
+};
 pub use crate::views::{PatchError, SLOT_BYTES, Slot};
 pub use clock::{Clock, Moment};
 pub use digest::{Digest, StagedDigest};

@@ -1,7 +1,9 @@
 //! `trapline gdb`, driven by the real gdb: each test is a script that gdb runs in batch mode.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use crate::cli::{binary, finish, patient};
 use trapline_session::{Condition, Ending, GuestBuilder, Limits, PlatformKind};
@@ -27,7 +29,7 @@ end
 "#;
 
 /// What gdb prints when it runs this script with `trapline gdb ARGS --stdio` at the other end.
-fn gdb(args: &str, script: &str) -> String {
+pub fn gdb(args: &str, script: &str) -> String {
     gdb_said(args, script).0
 }
 
@@ -45,7 +47,7 @@ fn gdb_said(args: &str, script: &str) -> (String, String) {
 }
 
 /// The text after `name` on its line.
-fn told<'a>(out: &'a str, name: &str) -> &'a str {
+pub fn told<'a>(out: &'a str, name: &str) -> &'a str {
     let line = out.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no line `{name} ..` in:\n{out}"))
 }
@@ -221,6 +223,46 @@ end
 }
 
 #[test]
+fn probes_that_are_no_longer_wanted_stop_nothing_and_nothing_is_executed_again() {
+    let out = gdb(
+        "embedded:ia32",
+        r#"
+monitor probe fbt::do_fork:entry
+continue
+python
+print('first', symbol())
+print('inserted', monitor('query').count('do_fork'))
+def run(): return [monitor('digest')] + [line for line in monitor('info').splitlines() if not line.startswith('stops')]
+before = run()
+print('none', monitor('noprobe'))
+print('same', before == run())
+print('listed', 'stops at hits' in monitor('info'))
+print('stays', monitor('query').count('do_fork'))
+end
+tbreak *do_exit
+continue
+python
+print('second', symbol())
+quiet('reverse-continue')
+print('back', monitor('info').split()[1])
+print('again', monitor('probe fbt::do_fork:entry'))
+end
+continue
+python print('third', symbol())
+"#,
+    );
+    assert_eq!(told(&out, "first"), "do_fork", "{out}");
+    assert_eq!(told(&out, "none"), "stops at no probes any more", "{out}");
+    assert_eq!((told(&out, "same"), told(&out, "listed")), ("True", "False"), "{out}");
+    assert_ne!(told(&out, "inserted"), "0", "{out}");
+    // Without the program, the run would be another one, which is executed from its beginning.
+    assert_eq!(told(&out, "stays"), told(&out, "inserted"), "{out}");
+    assert_eq!((told(&out, "second"), told(&out, "back")), ("do_exit", "0"), "{out}");
+    assert!(told(&out, "again").starts_with("stops at hits of"), "{out}");
+    assert_eq!(told(&out, "third"), "do_fork", "{out}");
+}
+
+#[test]
 fn gdb_follows_a_jump_to_another_task_and_comes_back_from_a_crash() {
     let out = gdb(
         "embedded:ia32",
@@ -310,16 +352,57 @@ end
     assert_eq!(told(&out, "system"), "0x80010011 0xd01", "{out}");
 }
 
-#[test]
-fn a_port_serves_one_debugger_after_the_other() {
-    use std::io::{BufRead, BufReader, Read};
+/// A server at a port of its own, and its address.
+fn server() -> (Child, String) {
     let mut server = Command::new(binary());
     server.args(["gdb", "embedded:ia32", "--listen", "127.0.0.1:0"]);
     let mut server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address =
-        line.trim().strip_prefix("gdb -ex 'target remote ").unwrap().trim_end_matches('\'').to_owned();
+    let address = line.trim().strip_prefix("gdb -ex 'target remote ").unwrap().trim_end_matches('\'');
+    (server, address.to_owned())
+}
+
+/// Sends a packet, and reads what comes up to the end of the next one, or of the connection.
+fn exchange(stream: &mut TcpStream, body: &str) -> String {
+    let sum = body.bytes().fold(0u8, u8::wrapping_add);
+    stream.write_all(format!("${body}#{sum:02x}").as_bytes()).unwrap();
+    let mut read = Vec::new();
+    let is_whole = |read: &[u8]| read.contains(&b'$') && read.iter().rev().nth(2) == Some(&b'#');
+    while !is_whole(&read) {
+        let mut byte = [0];
+        match stream.read(&mut byte) {
+            Ok(1) => read.push(byte[0]),
+            _ => break,
+        }
+    }
+    String::from_utf8(read).unwrap()
+}
+
+/// What debuggers and editors do that restart their session: the new connection comes before the old one has gone.
+#[test]
+fn a_debugger_that_reconnects_waits_for_its_old_connection_to_go() {
+    let (mut server, address) = server();
+    let mut old = TcpStream::connect(&address).unwrap();
+    let moved = exchange(&mut old, "s");
+    assert!(moved.contains("$T05"), "{moved}");
+    let digest = exchange(&mut old, "qRcmd,646967657374");
+    let mut new = TcpStream::connect(&address).unwrap();
+    // So that the server sees it while the old one is there.
+    std::thread::sleep(Duration::from_millis(300));
+    drop(old);
+    let answer = exchange(&mut new, "qRcmd,646967657374");
+    assert_eq!(answer, digest);
+    exchange(&mut new, "k");
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    let mut said = String::new();
+    server.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(!said.contains("turned away"), "{said}");
+}
+
+#[test]
+fn a_port_serves_one_debugger_after_the_other() {
+    let (mut server, address) = server();
     let gdb = |more: &[&str]| {
         let mut command = patient("gdb");
         command.args(["-nx", "-batch", "-ex", &format!("target remote {address}")]);
@@ -331,9 +414,9 @@ fn a_port_serves_one_debugger_after_the_other() {
     let first = gdb(&["break *do_fork", "continue", "detach"]);
     assert!(first.contains("Breakpoint 1"), "{first}");
     // While one is served, another one is told so and turned away.
-    let held = std::net::TcpStream::connect(&address).unwrap();
+    let held = TcpStream::connect(&address).unwrap();
     let mut told = String::new();
-    std::net::TcpStream::connect(&address).unwrap().read_to_string(&mut told).unwrap();
+    TcpStream::connect(&address).unwrap().read_to_string(&mut told).unwrap();
     assert!(told.contains("another debugger is connected"), "{told}");
     drop(held);
     let second = gdb(&["x/i $pc", "kill"]);
@@ -372,7 +455,7 @@ end
 }
 
 /// Debian's cloud kernel, as an argument.
-fn linux() -> String {
+pub fn linux() -> String {
     format!(".guests/linux-cloud-amd64 --initrd .guests/initramfs-amd64.cpio.gz --append '{QUICK}'")
 }
 

@@ -33,9 +33,9 @@ const LIBRARIES: [(&str, &str); 2] = [
 ];
 
 /// A folder with an initramfs of our program, bash and busybox.
-struct Guest(TempDir);
+pub struct Guest(TempDir);
 
-static GUEST: LazyLock<Guest> = LazyLock::new(Guest::make);
+pub static GUEST: LazyLock<Guest> = LazyLock::new(Guest::make);
 
 fn tool(name: &str, args: &[&str]) {
     let mut command = patient(name);
@@ -76,7 +76,7 @@ impl Guest {
         self.path("pid")
     }
 
-    fn initrd(&self) -> String {
+    pub fn initrd(&self) -> String {
         self.path("initramfs.cpio")
     }
 }

@@ -31,6 +31,8 @@ mod fbt_functions;
 mod forms;
 mod fuzz;
 mod gdb;
+mod gdb_linux;
+mod gdb_writes;
 mod guest_d_transparency;
 mod guest_embedded;
 mod guest_fuzz;

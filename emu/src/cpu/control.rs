@@ -95,6 +95,11 @@ impl Cpu {
         }
     }
 
+    /// Bits of a physical address.
+    pub(crate) fn physical_bits(&self) -> u32 {
+        self.phys_bits
+    }
+
     /// Drops everything cached from the page tables.
     pub(crate) fn flush_paging(&mut self) {
         self.tlb.flush_all();

@@ -9,6 +9,7 @@
 mod analysis;
 mod api;
 mod count;
+mod debugger;
 mod deliver;
 mod effort;
 mod fetch_view;
@@ -30,6 +31,7 @@ pub(crate) mod turns;
 pub(crate) mod watch;
 mod watch_hit;
 
+pub use debugger::{Settable, Unsettable};
 pub use interpose::{Trap, TrapInterposer, Verdict};
 pub use pause::Reader;
 pub use turns::Stop;

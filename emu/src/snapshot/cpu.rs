@@ -212,7 +212,7 @@ impl CpuState {
 
     /// Writes the control words through the engine's API, which sets its rounding modes; all other fields are written
     /// directly.
-    fn write_fpu(&self, engine: &Engine, e: Env<'_>) {
+    pub(crate) fn write_fpu(&self, engine: &Engine, e: Env<'_>) {
         let x = &self.x87;
         engine.set_fpuc(x.control);
         engine.set_mxcsr(self.mxcsr);

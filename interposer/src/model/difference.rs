@@ -154,6 +154,15 @@ pub enum Difference {
         /// The value.
         value: u64,
     },
+    /// A register that is no general one holds these bytes, the lowest first. It is only put into a guest: no handler sees
+    /// this difference.
+    Processor {
+        /// Which.
+        #[serde(with = "register")]
+        register: Reg,
+        /// Its bytes, at most 16.
+        bytes: Vec<u8>,
+    },
 }
 
 /// The value of a number, if a difference has it.

@@ -2,6 +2,7 @@
 
 use trapline_emu::PAGE;
 use trapline_interposer::{AlteredRun, Difference, Word, processor_register};
+use trapline_rpn::Context;
 use trapline_session::{Ending, Places, Position, Recording, counted};
 
 use crate::error::FuzzError;
@@ -46,6 +47,9 @@ pub fn words(difference: &Difference, hit: &Hit, wide: bool) -> String {
         }
         Difference::Global { number, value } => {
             format!("global variable {number} is {value:#x} before the handler runs")
+        }
+        Difference::Processor { register, bytes } => {
+            format!("{} holds {}", Word::register(Context::Current, *register).name(wide), shown(bytes))
         }
     }
 }

@@ -160,7 +160,7 @@ fn nearer(difference: &Difference, real: &Hit) -> Vec<Change> {
                 _ => None,
             }),
         ],
-        Difference::Absent { .. } => Vec::new(),
+        Difference::Absent { .. } | Difference::Processor { .. } => Vec::new(),
     }
 }
 

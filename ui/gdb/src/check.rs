@@ -38,7 +38,7 @@ pub fn hexadecimal(text: &str) -> Option<u64> {
     digits.then(|| u64::from_str_radix(text, 16).ok()).flatten()
 }
 
-/// Looks at the packets that go on, write, select a thread, or set breakpoints. `registers` is the number of bytes of all
+/// Looks at the packets that go on, write, select a thread, set breakpoints, or catch system calls. `registers` is the number of bytes of all
 /// registers, and `known` tells whether there is a thread.
 pub fn check(body: &[u8], registers: usize, known: impl Fn(NonZeroUsize) -> bool) -> Result<(), Refused> {
     let sound = |sound: bool| if sound { Ok(()) } else { Err(Refused::Malformed) };
@@ -72,7 +72,13 @@ pub fn check(body: &[u8], registers: usize, known: impl Fn(NonZeroUsize) -> bool
                 (Some(Some(_)), Some(Some(_)), None)
             ))
         }
-        _ => Ok(()),
+        _ => match body.strip_prefix(b"QCatchSyscalls:") {
+            None | Some(b"0" | b"1") => Ok(()),
+            Some([b'1', b';', numbers @ ..]) => {
+                sound(numbers.split(|byte| *byte == b';').all(|text| number(text).is_some()))
+            }
+            Some(_) => Err(Refused::Malformed),
+        },
     }
 }
 
@@ -121,7 +127,7 @@ mod tests {
     #[test]
     fn what_gdbstub_would_misread_is_refused() {
         let of = |body: &[u8]| check(body, 4, |tid| tid.get() == 0x12);
-        let fine: [&[u8]; 19] = [
+        let fine: [&[u8]; 21] = [
             b"s",
             b"c",
             b"vCont?",
@@ -141,11 +147,13 @@ mod tests {
             b"m0,4",
             b"bs",
             b"?",
+            b"QCatchSyscalls:0",
+            b"QCatchSyscalls:1;1;e7",
         ];
         for body in fine {
             assert_eq!(of(body), Ok(()), "{}", String::from_utf8_lossy(body));
         }
-        let malformed: [&[u8]; 13] = [
+        let malformed: [&[u8]; 15] = [
             b"vCont",
             b"vCont\xd2",
             b"vCont?x",
@@ -159,6 +167,8 @@ mod tests {
             b"X100,1:}",
             b"Z0,c01,8600,4V=",
             b"Z0,c0100000,1;X1,0",
+            b"QCatchSyscalls:2",
+            b"QCatchSyscalls:1;x",
         ];
         for body in malformed {
             assert_eq!(of(body), Err(Refused::Malformed), "{}", String::from_utf8_lossy(body));

@@ -12,8 +12,9 @@ use trapline_session::{
     Arrival, Command, Difference, Moment, Position, Reply, Session, StopPoint, Timeline, TravelError, Word,
 };
 
+use crate::calls::Calls;
 use crate::files::{self, Files};
-use crate::registers::{Known, Registers};
+use crate::registers::{Change, Known, Registers};
 use crate::stops::{Breakpoint, Resume, Stop};
 use crate::threads::{self, Thread};
 use crate::user::{NoProcess, User};
@@ -77,6 +78,8 @@ pub struct Debuggee {
     pub(crate) breakpoints: Vec<Breakpoint>,
     /// The probes that stop the run.
     probes: Vec<Probe>,
+    /// The system calls of the process.
+    pub(crate) calls: Calls,
     /// Whether addresses are physical.
     pub(crate) physical: bool,
     /// What gdb has asked for last.
@@ -127,6 +130,7 @@ impl Debuggee {
             files: Files::default(),
             breakpoints: Vec::new(),
             probes: Vec::new(),
+            calls: Calls::default(),
             physical: false,
             resume: None,
             pending: None,
@@ -154,6 +158,7 @@ impl Debuggee {
         self.has_new_modules();
         self.news.clear();
         (self.resume, self.pending, self.physical) = (None, None, false);
+        self.calls = Calls::default();
         (self.stays, self.told) = (false, Some(threads::running(self.session())));
     }
 
@@ -216,9 +221,11 @@ impl Debuggee {
         }
         let now = self.registers.of(self.session().core());
         let changes = self.registers.changes(&now, wanted).map_err(|error| error.to_string())?;
-        let put = |(register, value): (Reg, u64)| Difference::Word {
-            what: Word::Register { user: false, register },
-            value,
+        let general =
+            |register: Reg| register.gpr_number().is_some() || matches!(register, Reg::Ip | Reg::Flags);
+        let put = |(register, value): Change| match general(register) {
+            true => Difference::Word { what: Word::Register { user: false, register }, value: value as u64 },
+            false => Difference::Processor { register, bytes: value.to_le_bytes().to_vec() },
         };
         self.put(changes.into_iter().map(put).collect())
     }

@@ -90,7 +90,7 @@ impl Out {
         if self.wide { 24 } else { 16 }
     }
 
-    fn symbol(&mut self, name: u32, symbol: &Symbol, section: u16) {
+    fn symbol(&mut self, name: u32, symbol: &Symbol, address: u64, section: u16) {
         let kind = match symbol.kind {
             SymbolKind::Function => 2,
             SymbolKind::Resolver => 10,
@@ -107,7 +107,7 @@ impl Out {
             self.bytes.extend([binding << 4 | kind, 0]);
             self.half(section);
         }
-        self.long(symbol.addr);
+        self.long(address);
         self.long(symbol.size);
         if !self.wide {
             self.bytes.extend([binding << 4 | kind, 0]);
@@ -128,8 +128,8 @@ impl Strings {
     }
 }
 
-/// The file.
-pub fn with_symbols(wide: bool, sections: &[Section], symbols: &Symbols) -> Vec<u8> {
+/// The file. Its addresses count from `base`; if that is not 0, only symbols in its sections have one.
+pub fn with_symbols(wide: bool, base: u64, sections: &[Section], symbols: &Symbols) -> Vec<u8> {
     let mut sections: Vec<&Section> = sections.iter().take(MOST).collect();
     sections.sort_by_key(|section| section.address);
     let of = |address: u64| {
@@ -143,13 +143,14 @@ pub fn with_symbols(wide: bool, sections: &[Section], symbols: &Symbols) -> Vec<
     let mut table = Out { wide, bytes: Vec::new() };
     table.bytes.resize(table.symbol_size() as usize, 0);
     // Local symbols come first.
+    let placed = |symbol: &&Symbol| base == 0 || of(symbol.addr) != ABS;
     let (local, other): (Vec<&Symbol>, Vec<&Symbol>) =
-        symbols.iter().partition(|symbol| symbol.binding == Binding::Local);
+        symbols.iter().filter(placed).partition(|symbol| symbol.binding == Binding::Local);
     let first_other = local.len() as u32 + 1;
     for symbol in local.into_iter().chain(other) {
         let section = if symbol.kind == SymbolKind::Absolute { ABS } else { of(symbol.addr) };
         let name = names.add(&symbol.name);
-        table.symbol(name, symbol, section);
+        table.symbol(name, symbol, symbol.addr.wrapping_sub(base), section);
     }
     let mut out = Out { wide, bytes: Vec::new() };
     let header = if wide { 64 } else { 52 };
@@ -168,7 +169,7 @@ pub fn with_symbols(wide: bool, sections: &[Section], symbols: &Symbols) -> Vec<
     out.section(0, 0, 0, [0; 3], [0; 2]);
     for (name, section) in &entries {
         let flags = ALLOC | if section.code { CODE } else { WRITE };
-        out.section(*name, NOBITS, flags, [section.address, header, section.size], [0; 2]);
+        out.section(*name, NOBITS, flags, [section.address.wrapping_sub(base), header, section.size], [0; 2]);
     }
     let of_names = entries.len() as u32 + 2;
     out.section(symtab, SYMTAB, 0, [0, at_table, table.len()], [of_names, first_other]);
@@ -194,7 +195,7 @@ mod tests {
                 code: range.executable,
             };
             let sections: Vec<Section> = plan.sections.iter().map(section).collect();
-            let file = with_symbols(name == "x86_64", &sections, symbols);
+            let file = with_symbols(name == "x86_64", 0, &sections, symbols);
             let read = Symbols::from_elf(&file, "vmlinux").unwrap();
             assert_eq!(read.len(), symbols.len());
             for (read, symbol) in read.iter().zip(symbols.iter()) {

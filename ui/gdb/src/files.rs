@@ -109,16 +109,17 @@ fn kernel(target: &Target) -> Arc<[u8]> {
             code: plan.is_executable(segment.vaddr) == Some(true),
         }));
     }
-    with_symbols(plan.width == Width::Bits64, &sections, target.symbols()).into()
+    with_symbols(plan.width == Width::Bits64, 0, &sections, target.symbols()).into()
 }
 
-/// A file with the symbols of a loaded kernel module, at the addresses where they are.
+/// A file with the symbols of a loaded kernel module. Its addresses count from the module's, which gdb adds to them.
 fn module_file(session: &Session, name: &str) -> Option<Vec<u8>> {
     let (profile, core) = (session.profile()?, session.core());
     let module = kernel_modules(session).into_iter().find(|module| module.name == name)?;
     let symbols = profile.module_symbols(core, name);
     let section = Section { name: ".text".to_owned(), address: module.base, size: module.size, code: true };
-    Some(with_symbols(session.target().image().plan().width == Width::Bits64, &[section], &symbols))
+    let wide = session.target().image().plan().width == Width::Bits64;
+    Some(with_symbols(wide, module.base, &[section], &symbols))
 }
 
 /// The kernel's modules now.
@@ -137,6 +138,14 @@ pub fn kernel_modules(session: &Session) -> Vec<Module> {
     let wanted =
         |module: &Module| module.kind == ModuleKind::Kernel && module.size > 0 && !in_kernel(module.base);
     all.filter(wanted).filter(plain).collect()
+}
+
+/// Copies the part of `text` that is asked for.
+pub fn part(text: &[u8], offset: u64, length: usize, to: &mut [u8]) -> usize {
+    let rest = usize::try_from(offset).ok().and_then(|offset| text.get(offset..)).unwrap_or_default();
+    let count = rest.len().min(length).min(to.len());
+    to.iter_mut().zip(rest.iter().take(count)).for_each(|(to, from)| *to = *from);
+    count
 }
 
 /// The list of the kernel's modules.

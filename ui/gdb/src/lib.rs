@@ -5,18 +5,22 @@
 //! gdbstub, and from there to `target`, which implements gdbstub's traits for a [`Debuggee`].
 //!
 //! The modules, each of which may use those before it: `wire` (the frames of packets), `check` (their form), `registers` (one table: the target
-//! description and the values), `elf` (symbols as a file), `user` (one process), `threads` (tasks), `files` (what gdb reads of
-//! the guest), `stops` (breakpoints and stops), `debuggee` (the run and its commands), `resume` (how it goes on), `target`, `serve`.
+//! description and the values), `elf` (symbols as a file), `user` (one process), `calls` (its system calls), `threads` (tasks),
+//! `files` (what gdb reads of the guest), `stops` (breakpoints and stops), `debuggee` (the run and its commands), `catch` (system calls
+//! on the way), `resume` (how it goes on), `host_io`, `target`, `serve`.
 //!
 //! Stop points are the timeline's: the guest sees none of them, and a run that was debugged ends as one that was not.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod calls;
+mod catch;
 mod check;
 mod debuggee;
 mod elf;
 mod files;
+mod host_io;
 mod registers;
 mod resume;
 mod serve;

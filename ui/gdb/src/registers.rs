@@ -99,6 +99,26 @@ const NAMED: [Reg; 16] = [
     Reg::R14,
     Reg::R15,
 ];
+/// The stack of the x87 and the SSE registers, by their numbers.
+const STACK: [Reg; 8] = [Reg::Fr0, Reg::Fr1, Reg::Fr2, Reg::Fr3, Reg::Fr4, Reg::Fr5, Reg::Fr6, Reg::Fr7];
+const XMM: [Reg; 16] = [
+    Reg::Xmm0,
+    Reg::Xmm1,
+    Reg::Xmm2,
+    Reg::Xmm3,
+    Reg::Xmm4,
+    Reg::Xmm5,
+    Reg::Xmm6,
+    Reg::Xmm7,
+    Reg::Xmm8,
+    Reg::Xmm9,
+    Reg::Xmm10,
+    Reg::Xmm11,
+    Reg::Xmm12,
+    Reg::Xmm13,
+    Reg::Xmm14,
+    Reg::Xmm15,
+];
 const SELECTORS: [(&str, Seg); 6] =
     [("cs", Seg::Cs), ("ss", Seg::Ss), ("ds", Seg::Ds), ("es", Seg::Es), ("fs", Seg::Fs), ("gs", Seg::Gs)];
 const FPU: [(&str, Fpu); 8] = [
@@ -126,11 +146,52 @@ pub struct Known {
 
 /// Why a register cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0} cannot be written: only general registers, the instruction pointer and arithmetic flags can")]
+#[error("{0} cannot be written; docs/gdb.md says which registers can")]
 pub struct Fixed(String);
 
+/// A register of an RPN program, and the value that it is to have.
+pub type Change = (Reg, u128);
+
+impl Source {
+    /// The register as an RPN program names it, if it can be written.
+    fn written(self) -> Option<Reg> {
+        match self {
+            Self::Gpr(number) => NAMED.get(number).copied(),
+            Self::Ip => Some(Reg::Ip),
+            Self::Flags => Some(Reg::Flags),
+            Self::Base(Seg::Fs) => Some(Reg::FsBase),
+            Self::Base(Seg::Gs) => Some(Reg::GsBase),
+            Self::Control(0) => Some(Reg::Cr0),
+            Self::Control(2) => Some(Reg::Cr2),
+            Self::Control(3) => Some(Reg::Cr3),
+            Self::Control(4) => Some(Reg::Cr4),
+            Self::Efer => Some(Reg::Efer),
+            Self::Stack(n) => STACK.get(n as usize).copied(),
+            Self::Fpu(word) => word.written(),
+            Self::Xmm(n) => XMM.get(n).copied(),
+            Self::Mxcsr => Some(Reg::Mxcsr),
+            Self::Selector(_) | Self::Base(_) | Self::Control(_) | Self::KernelGsBase | Self::Call => None,
+        }
+    }
+}
+
+impl Fpu {
+    fn written(self) -> Option<Reg> {
+        match self {
+            Self::Control => Some(Reg::Fcw),
+            Self::Status => Some(Reg::Fsw),
+            Self::Tags => Some(Reg::Ftw),
+            Self::CodeSelector => Some(Reg::Fcs),
+            Self::CodeOffset => Some(Reg::Fip),
+            Self::DataSelector => Some(Reg::Fds),
+            Self::DataOffset => Some(Reg::Fdp),
+            Self::Opcode => None,
+        }
+    }
+}
+
 /// The flags that can be written: CF, PF, AF, ZF, SF, DF and OF.
-const ARITHMETIC: u64 = 0xcd5;
+const ARITHMETIC: u128 = 0xcd5;
 
 /// The table of a guest.
 #[derive(Debug)]
@@ -277,7 +338,7 @@ impl Registers {
     ///
     /// # Errors
     /// One of them cannot be written.
-    pub fn changes(&self, now: &[Option<u8>], wanted: &[Option<u8>]) -> Result<Vec<(Reg, u64)>, Fixed> {
+    pub fn changes(&self, now: &[Option<u8>], wanted: &[Option<u8>]) -> Result<Vec<Change>, Fixed> {
         let mut changes = Vec::new();
         for (number, row) in self.rows.iter().enumerate() {
             let Some(place) = self.place(number) else { continue };
@@ -285,18 +346,13 @@ impl Registers {
             if now == wanted {
                 continue;
             }
-            let register = match row.source {
-                Source::Gpr(number) => NAMED.get(number).copied(),
-                Source::Ip => Some(Reg::Ip),
-                Source::Flags => Some(Reg::Flags),
-                _ => None,
-            };
+            let register = row.source.written();
             let number = |bytes: &[Option<u8>]| {
-                let digit = |value: u64, byte: &Option<u8>| byte.map(|byte| value << 8 | u64::from(byte));
+                let digit = |value: u128, byte: &Option<u8>| byte.map(|byte| value << 8 | u128::from(byte));
                 bytes.iter().rev().try_fold(0, digit)
             };
             let value = number(wanted);
-            let fixed = |(now, wanted): (u64, u64)| (now ^ wanted) & !ARITHMETIC != 0;
+            let fixed = |(now, wanted): (u128, u128)| (now ^ wanted) & !ARITHMETIC != 0;
             if register == Some(Reg::Flags) && number(now).zip(value).is_some_and(fixed) {
                 return Err(Fixed("a system flag of eflags".to_owned()));
             }
@@ -402,8 +458,12 @@ mod tests {
         let mut after = before.clone();
         after[8] = Some(7);
         assert_eq!(all.changes(&before, &after).unwrap(), [(Reg::Bx, 7)]);
-        let cr3 = all.rows.iter().position(|row| row.name == "cr3").unwrap();
-        after[all.place(cr3).unwrap().start] = Some(1);
-        assert!(all.changes(&before, &after).unwrap_err().to_string().starts_with("cr3 cannot"));
+        let row = |name: &str| all.place(all.rows.iter().position(|row| row.name == name).unwrap()).unwrap();
+        after[row("cr3").start] = Some(1);
+        after[row("xmm3").end - 1] = Some(0x80);
+        let changes = [(Reg::Bx, 7), (Reg::Xmm3, 0x80 << 120), (Reg::Cr3, 1)];
+        assert_eq!(all.changes(&before, &after).unwrap(), changes);
+        after[row("gs").start] = Some(1);
+        assert!(all.changes(&before, &after).unwrap_err().to_string().starts_with("gs cannot"));
     }
 }

@@ -28,6 +28,7 @@ impl Debuggee {
         {
             return stop;
         }
+        self.calls.begin(self.timeline.session().moment(), resume == Resume::Continue);
         let gone = match resume {
             Resume::Continue => self.forwards(),
             Resume::ReverseContinue => self.backwards(),
@@ -44,6 +45,7 @@ impl Debuggee {
             }
         };
         self.cancel().store(false, Ordering::SeqCst);
+        self.calls.end(self.timeline.session().moment());
         stop
     }
 
@@ -60,13 +62,22 @@ impl Debuggee {
     }
 
     fn forwards(&mut self) -> Result<Stop, TravelError> {
-        let (points, accept) = (self.all_points(), self.accept());
-        let own = self.points().len();
+        let (mut points, own) = (self.all_points(), self.points().len());
+        let calls = self.mark_calls(&mut points, true);
+        let (mut passed, mut from) = (None, self.here().0);
         loop {
-            let noting = self.user.as_ref().map(|user| user.noting(self.here().0));
+            let accept = self.accept_calls(self.accept(), &calls);
+            let noting = self.user.as_ref().map(|user| user.noting(from));
             let (returning, last) = noting.unzip();
             let last = || last.as_ref().map(|last| last.get());
             match self.timeline.run_on_telling(&points, accept.as_ref(), returning)? {
+                Ran::Met(met) if calls.entries.contains(&met.point) => {
+                    from = last().unwrap_or(from);
+                    if let Some(stop) = self.call_entered(&mut passed)? {
+                        return Ok(stop);
+                    }
+                }
+                Ran::Met(met) if calls.returns == Some(met.point) => return Ok(self.call_returned()),
                 // Nothing that gdb does not know.
                 Ran::Met(met) if met.point >= own && self.user.is_none() && !self.are_modules_new() => {}
                 Ran::Met(met) if met.point >= own && self.user.is_none() => return Ok(Stop::Loaded),
@@ -124,21 +135,31 @@ impl Debuggee {
     }
 
     fn backwards(&mut self) -> Result<Stop, TravelError> {
-        let (points, accept) = (self.points(), self.accept());
-        let found = match points.is_empty() {
-            true => Found::Nothing,
-            false => self.timeline.reverse_on(&points, accept.as_ref())?,
-        };
-        match found {
-            Found::Nothing => self.go_to_beginning(),
-            Found::Met(met) => {
-                let stop = self.stop_at(met.point);
-                if matches!(stop, Stop::Watchpoint(_)) {
-                    // Backwards, the access is undone.
-                    self.timeline.previous_state()?;
-                    self.go_into_process(None)?;
+        let mut points = self.points();
+        let calls = self.mark_calls(&mut points, false);
+        let accept = self.accept_calls(self.accept(), &calls);
+        loop {
+            let found = match points.is_empty() {
+                true => Found::Nothing,
+                false => self.timeline.reverse_on(&points, accept.as_ref())?,
+            };
+            match found {
+                Found::Nothing => return self.go_to_beginning(),
+                Found::Met(met) if calls.entries.contains(&met.point) => {
+                    self.calls.told = None;
+                    if let Some(stop) = self.call_entered(&mut None)? {
+                        return Ok(stop);
+                    }
                 }
-                Ok(stop)
+                Found::Met(met) => {
+                    let stop = self.stop_at(met.point);
+                    if matches!(stop, Stop::Watchpoint(_)) {
+                        // Backwards, the access is undone.
+                        self.timeline.previous_state()?;
+                        self.go_into_process(None)?;
+                    }
+                    return Ok(stop);
+                }
             }
         }
     }
@@ -158,7 +179,7 @@ impl Debuggee {
     }
 
     /// Whether this is no state of the process that is debugged.
-    fn is_elsewhere(&self) -> bool {
+    pub(crate) fn is_elsewhere(&self) -> bool {
         self.user.as_ref().is_some_and(|user| !user.runs(self.timeline.session().core()))
     }
 
@@ -208,7 +229,7 @@ impl Debuggee {
         let task = self.threads().into_iter().find(here)?.task;
         let profile: Rc<dyn trapline_os::OsProfile> = session.profile()?.into();
         let ip = profile.switched(session.core(), task)?.ip;
-        let accept = move |core: &Core| profile.current_task(core) == task;
+        let accept = move |core: &Core, _| profile.current_task(core) == task;
         Some((Timeline::breakpoint(ip), Rc::new(accept)))
     }
 

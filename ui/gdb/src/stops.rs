@@ -89,6 +89,13 @@ pub enum Stop {
     Interrupted,
     /// The kernel has loaded a module.
     Loaded,
+    /// A system call is about to be executed, or has been executed.
+    Call {
+        /// Its number.
+        number: u64,
+        /// Whether it has been.
+        returns: bool,
+    },
     /// The beginning of the history.
     Begin,
     /// The end of the run, as far as it is known.

@@ -23,12 +23,9 @@ use gdbstub::target::ext::breakpoints::{
     Breakpoints, BreakpointsOps, HwBreakpoint, HwBreakpointOps, HwWatchpoint, HwWatchpointOps, SwBreakpoint,
     SwBreakpointOps, WatchKind,
 };
+use gdbstub::target::ext::catch_syscalls::{CatchSyscallPosition, CatchSyscallsOps};
 use gdbstub::target::ext::exec_file::{ExecFile, ExecFileOps};
-use gdbstub::target::ext::host_io::{
-    FsKind, HostIo, HostIoClose, HostIoCloseOps, HostIoErrno, HostIoError, HostIoFstat, HostIoFstatOps,
-    HostIoOpen, HostIoOpenFlags, HostIoOpenMode, HostIoOpenOps, HostIoOps, HostIoPread, HostIoPreadOps,
-    HostIoReadlink, HostIoReadlinkOps, HostIoResult, HostIoSetfs, HostIoSetfsOps, HostIoStat,
-};
+use gdbstub::target::ext::host_io::HostIoOps;
 use gdbstub::target::ext::libraries::{Libraries, LibrariesOps, LibrariesSvr4, LibrariesSvr4Ops};
 use gdbstub::target::ext::monitor_cmd::{ConsoleOutput, MonitorCmd, MonitorCmdOps, outputln};
 use gdbstub::target::ext::target_description_xml_override::{
@@ -38,7 +35,7 @@ use gdbstub::target::ext::thread_extra_info::{ThreadExtraInfo, ThreadExtraInfoOp
 use gdbstub::target::{Target, TargetError, TargetResult};
 
 use crate::debuggee::Debuggee;
-use crate::files;
+use crate::files::{self, part};
 use crate::stops::{Breakpoint, Kind, Resume, Stop};
 use crate::threads;
 
@@ -95,14 +92,6 @@ impl Values for Image {
     }
 }
 
-/// Copies the part of `text` that is asked for.
-fn part(text: &[u8], offset: u64, length: usize, to: &mut [u8]) -> usize {
-    let rest = usize::try_from(offset).ok().and_then(|offset| text.get(offset..)).unwrap_or_default();
-    let count = rest.len().min(length).min(to.len());
-    to.iter_mut().zip(rest.iter().take(count)).for_each(|(to, from)| *to = *from);
-    count
-}
-
 impl Debuggee {
     /// A stop as gdbstub reports it.
     pub(crate) fn reason(&self, stop: Stop) -> MultiThreadStopReason<u64> {
@@ -121,6 +110,11 @@ impl Debuggee {
                     _ => WatchKind::Write,
                 };
                 MultiThreadStopReason::Watch { tid, kind, addr: address }
+            }
+            Stop::Call { number, returns } => {
+                let position =
+                    if returns { CatchSyscallPosition::Return } else { CatchSyscallPosition::Entry };
+                MultiThreadStopReason::CatchSyscall { tid: Some(tid), number, position }
             }
             Stop::Begin => MultiThreadStopReason::ReplayLog { tid: Some(tid), pos: ReplayLogPosition::Begin },
             Stop::End => MultiThreadStopReason::ReplayLog { tid: Some(tid), pos: ReplayLogPosition::End },
@@ -222,6 +216,10 @@ impl Target for Debuggee {
 
     fn support_auxv(&mut self) -> Option<AuxvOps<'_, Self>> {
         if self.user.is_some() { Some(self) } else { None }
+    }
+
+    fn support_catch_syscalls(&mut self) -> Option<CatchSyscallsOps<'_, Self>> {
+        if self.knows_calls() { Some(self) } else { None }
     }
 
     fn support_libraries(&mut self) -> Option<LibrariesOps<'_, Self>> {
@@ -490,103 +488,5 @@ impl LibrariesSvr4 for Debuggee {
     fn get_libraries_svr4(&self, offset: u64, length: usize, to: &mut [u8]) -> TargetResult<usize, Self> {
         let text = files::libraries_svr4(self.session(), self.user.as_ref());
         Ok(part(text.as_bytes(), offset, length, to))
-    }
-}
-
-fn errno(errno: HostIoErrno) -> HostIoError<Infallible> {
-    HostIoError::Errno(errno)
-}
-
-impl HostIo for Debuggee {
-    fn support_open(&mut self) -> Option<HostIoOpenOps<'_, Self>> {
-        Some(self)
-    }
-
-    fn support_close(&mut self) -> Option<HostIoCloseOps<'_, Self>> {
-        Some(self)
-    }
-
-    fn support_pread(&mut self) -> Option<HostIoPreadOps<'_, Self>> {
-        Some(self)
-    }
-
-    fn support_fstat(&mut self) -> Option<HostIoFstatOps<'_, Self>> {
-        Some(self)
-    }
-
-    fn support_readlink(&mut self) -> Option<HostIoReadlinkOps<'_, Self>> {
-        Some(self)
-    }
-
-    fn support_setfs(&mut self) -> Option<HostIoSetfsOps<'_, Self>> {
-        Some(self)
-    }
-}
-
-impl HostIoOpen for Debuggee {
-    fn open(
-        &mut self,
-        name: &[u8],
-        flags: HostIoOpenFlags,
-        _mode: HostIoOpenMode,
-    ) -> HostIoResult<u32, Self> {
-        if flags != HostIoOpenFlags::O_RDONLY {
-            return Err(errno(HostIoErrno::EROFS));
-        }
-        let path = std::str::from_utf8(name).map_err(|_| errno(HostIoErrno::ENOENT))?;
-        let opened = self.files.open(self.timeline.session(), path);
-        opened.ok_or_else(|| errno(HostIoErrno::ENOENT))
-    }
-}
-
-impl HostIoClose for Debuggee {
-    fn close(&mut self, number: u32) -> HostIoResult<(), Self> {
-        if self.files.close(number) { Ok(()) } else { Err(errno(HostIoErrno::EBADF)) }
-    }
-}
-
-impl HostIoPread for Debuggee {
-    fn pread(&mut self, number: u32, count: usize, offset: u64, to: &mut [u8]) -> HostIoResult<usize, Self> {
-        let content = self.files.content(number).ok_or_else(|| errno(HostIoErrno::EBADF))?;
-        Ok(part(content, offset, count, to))
-    }
-}
-
-impl HostIoFstat for Debuggee {
-    fn fstat(&mut self, number: u32) -> HostIoResult<HostIoStat, Self> {
-        let size = self.files.content(number).ok_or_else(|| errno(HostIoErrno::EBADF))?.len() as u64;
-        Ok(HostIoStat {
-            st_dev: 0,
-            st_ino: 0,
-            st_mode: HostIoOpenMode::S_IFREG | HostIoOpenMode::S_IRUSR,
-            st_nlink: 1,
-            st_uid: 0,
-            st_gid: 0,
-            st_rdev: 0,
-            st_size: size,
-            st_blksize: 512,
-            st_blocks: size.div_ceil(512),
-            st_atime: 0,
-            st_mtime: 0,
-            st_ctime: 0,
-        })
-    }
-}
-
-impl HostIoReadlink for Debuggee {
-    fn readlink(&mut self, name: &[u8], to: &mut [u8]) -> HostIoResult<usize, Self> {
-        let path = std::str::from_utf8(name).map_err(|_| errno(HostIoErrno::ENOENT))?;
-        let found = self.session().target().guest_path(path).ok_or_else(|| errno(HostIoErrno::ENOENT))?;
-        if found == path {
-            return Err(errno(HostIoErrno::EINVAL));
-        }
-        let length = to.len();
-        Ok(part(found.as_bytes(), 0, length, to))
-    }
-}
-
-impl HostIoSetfs for Debuggee {
-    fn setfs(&mut self, _fs: FsKind) -> HostIoResult<(), Self> {
-        Ok(())
     }
 }

@@ -68,7 +68,7 @@ impl User {
         let profile: Rc<dyn OsProfile> = timeline.session().profile().ok_or(NoProcess::NoProfile)?.into();
         let exit = timeline.session().symbols().lookup(EXIT).map(|symbol| symbol.addr);
         let (wanted, reader) = (who.clone(), Rc::clone(&profile));
-        let accept: Accept = Rc::new(move |core: &Core| is(&wanted, core, reader.as_ref()));
+        let accept: Accept = Rc::new(move |core: &Core, _| is(&wanted, core, reader.as_ref()));
         match timeline.run_on(&[StopPoint::UserMode], Some(&accept))? {
             Ran::Met(met) => {
                 let tgid = profile.tgid(timeline.session().core());
@@ -124,10 +124,16 @@ impl User {
     /// The states in which the process runs in user mode, and that in which it is about to end.
     pub fn accept(&self) -> Accept {
         let (tgid, profile, exit) = (self.tgid, Rc::clone(&self.profile), self.exit);
-        Rc::new(move |core: &Core| match core.env().cpl() {
+        Rc::new(move |core: &Core, _| match core.env().cpl() {
             3 => profile.tgid(core) == tgid,
             _ => exit == Some(core.linear_ip()) && profile.pid(core) == tgid,
         })
+    }
+
+    /// What tells the number of the running thread, if it is one of this process.
+    pub fn thread(&self) -> impl Fn(&Core) -> Option<u32> + use<> {
+        let (tgid, profile) = (self.tgid, Rc::clone(&self.profile));
+        move |core| (profile.tgid(core) == tgid).then(|| profile.pid(core))
     }
 
     /// What notes the instruction count of the last return of the process to user mode, and where it is noted.

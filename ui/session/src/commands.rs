@@ -10,6 +10,7 @@ mod d_source;
 pub(crate) mod program;
 
 use serde::{Deserialize, Serialize};
+use trapline_emu::Unsettable;
 use trapline_interposer::{AlteredRun, Difference, PointView};
 use trapline_providers::{ArgumentRefused, Clause, ClauseError, EnableError, MatchError};
 use trapline_rpn::{Diagnostics, Program};
@@ -118,7 +119,8 @@ pub enum Command {
     /// Puts numbers into registers and bytes into memory, as a debugger does, and a search over runs of the guest
     /// (docs/fuzzing.md).
     Put {
-        /// [`Difference::Word`] of a general register, of the instruction pointer or the flags, and [`Difference::Memory`].
+        /// [`Difference::Word`] of a general register, of the instruction pointer or the flags, [`Difference::Memory`], and
+        /// [`Difference::Processor`] of what a debugger can write.
         values: Vec<Difference>,
     },
 }
@@ -355,6 +357,14 @@ pub enum CommandError {
         "{0} cannot be put into the guest: only general registers, the instruction pointer, arithmetic flags and memory can"
     )]
     NotPut(String),
+    /// A register cannot be put into the guest, or not with this value.
+    #[error("{register} cannot be written: {why}")]
+    NotWritten {
+        /// Its name.
+        register: String,
+        /// Why.
+        why: Unsettable,
+    },
     /// Nothing can be listed.
     #[error(transparent)]
     List(ListError),

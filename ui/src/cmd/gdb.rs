@@ -44,8 +44,12 @@ pub fn run(args: &GdbArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     if args.stdio {
         // Ctrl-C in gdb's terminal is for gdb, which ends the run by its own means.
         let _ = ctrlc::set_handler(|| {});
-        let mut debuggee = debuggee(args, &cancel, talk)?;
-        serve(&mut debuggee, io::stdin(), out, &AtomicBool::new(false));
+        let (coming, gone) = Coming::begin(&cancel);
+        let mut debuggee = match debuggee(args, &cancel, talk) {
+            Err(_) if gone.load(Ordering::SeqCst) => return Ok(Exit::Interrupted),
+            made => made?,
+        };
+        serve(&mut debuggee, coming, out, &AtomicBool::new(false));
         return Ok(Exit::Ok);
     }
     let (listener, address) = listener(&args.listen)?;
@@ -72,6 +76,49 @@ pub fn run(args: &GdbArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
         }
     }
     Ok(Exit::Interrupted)
+}
+
+/// What comes over the standard input. It is read at once: when gdb has gone, a search for the process ends too.
+struct Coming {
+    parts: Receiver<Vec<u8>>,
+    rest: Vec<u8>,
+}
+
+impl Coming {
+    /// Begins to read; the flag tells that nothing more comes.
+    fn begin(cancel: &Arc<AtomicBool>) -> (Self, Arc<AtomicBool>) {
+        let (told, parts) = mpsc::channel();
+        let (cancel, gone) = (Arc::clone(cancel), Arc::<AtomicBool>::default());
+        let over = Arc::clone(&gone);
+        thread::spawn(move || {
+            let (mut bytes, mut input) = ([0; 4096], io::stdin());
+            loop {
+                match input.read(&mut bytes) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Ok(0) | Err(_) => break,
+                    Ok(count) => {
+                        if told.send(bytes.iter().copied().take(count).collect()).is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+            over.store(true, Ordering::SeqCst);
+            cancel.store(true, Ordering::SeqCst);
+        });
+        (Self { parts, rest: Vec::new() }, gone)
+    }
+}
+
+impl Read for Coming {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if self.rest.is_empty() {
+            self.rest = self.parts.recv().unwrap_or_default();
+        }
+        let count = self.rest.len().min(to.len());
+        to.iter_mut().zip(self.rest.drain(..count)).for_each(|(to, from)| *to = from);
+        Ok(count)
+    }
 }
 
 /// Serves one connection.

@@ -35,8 +35,8 @@ pub enum StopPoint {
     UserMode,
 }
 
-/// A further condition of a stop point, on the state in which it is met.
-pub type Accepts = Box<dyn Fn(&Core) -> bool>;
+/// A further condition of a stop point, on the state in which it is met, and its number.
+pub type Accepts = Box<dyn Fn(&Core, usize) -> bool>;
 
 /// What is told of each state in which the processor has returned to user mode.
 pub type Returning = Box<dyn Fn(&Core)>;
@@ -231,7 +231,7 @@ impl Search {
 
     /// Notes a match of a stop point in this state.
     fn met(&mut self, core: &mut Core, point: usize) {
-        if self.accepts.as_ref().is_none_or(|accepts| accepts(core))
+        if self.accepts.as_ref().is_none_or(|accepts| accepts(core, point))
             && self.note(core.moment(), point)
             && self.first
         {

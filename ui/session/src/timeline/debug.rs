@@ -13,8 +13,8 @@ use crate::ending::Ending;
 use crate::recording::Position;
 use crate::session::{Returning, Search};
 
-/// A condition of stop points on the state in which they are met.
-pub type Accept = Rc<dyn Fn(&Core) -> bool>;
+/// A condition of stop points on the state in which they are met, and on their numbers.
+pub type Accept = Rc<dyn Fn(&Core, usize) -> bool>;
 
 /// What ended a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,7 @@ fn state(moment: Moment) -> (u64, u32) {
 
 fn accepting(search: Search, accept: Option<&Accept>) -> Search {
     match accept.cloned() {
-        Some(accept) => search.accepting(Box::new(move |core| accept(core))),
+        Some(accept) => search.accepting(Box::new(move |core, point| accept(core, point))),
         None => search,
     }
 }

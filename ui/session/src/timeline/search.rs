@@ -62,7 +62,7 @@ impl Timeline {
         let caller = self.known_caller()?;
         let back = CodeAddress::of(self.session.core(), caller.ip).linear;
         let search = Search::first_after(vec![Self::breakpoint(back)], Some(self.session.moment()));
-        self.forwards(search.accepting(Box::new(move |core| {
+        self.forwards(search.accepting(Box::new(move |core, _| {
             let env = core.env();
             (caller.sp..caller.sp.saturating_add(MOST_POPPED)).contains(&env.gpr(4))
                 && caller.space.is_none_or(|space| env.cr(3) == space)
@@ -234,7 +234,7 @@ fn wrote_return(caller: Caller, before: Moment) -> Search {
     let low = caller.place;
     let watch = Watch { kind: WatchKind::Write, low, high: low.saturating_add(caller.word - 1) };
     let search = Search::last_before(vec![StopPoint::Watch(watch)], before);
-    search.accepting(Box::new(move |core| {
+    search.accepting(Box::new(move |core, _| {
         let mut bytes = [0; 8];
         let read = bytes.get_mut(..caller.word as usize).map(|bytes| core.peek(low, bytes));
         let same = matches!(read, Some(Ok(()))) && u64::from_le_bytes(bytes) == caller.ip;
