@@ -4,8 +4,11 @@
 
 use crate::common::{folder, program, tool};
 use std::path::Path;
-use trapline_emu::load::ElfView;
+use trapline_emu::load::{ElfView, Files, Image};
+use trapline_emu::symbols::Symbols;
+use trapline_interposer::Place;
 use trapline_providers::sdt::{MacroProbe, MacroProbes};
+use trapline_providers::{Description, Target, find};
 
 const SOURCE: &str = r#"
 #include <trapline/probe.h>
@@ -255,5 +258,88 @@ systemtap_probe_nothing: .8byte 0
     assert_eq!(why.len(), starts.len(), "{why:#?}");
     for (told, start) in why.iter().zip(starts) {
         assert!(told.starts_with(start), "{told}");
+    }
+}
+
+/// What makes an object a module of Linux, and pointers that cannot be written there.
+const MODULE: &str = "
+.section .gnu.linkonce.this_module, \"aw\", @progbits
+    .skip 64
+.bss
+.balign 8
+.type systemtap_probe_n__zeroed, @object
+systemtap_probe_n__zeroed: .skip 8
+.section .init.data, \"aw\", @progbits
+.balign 8
+.type systemtap_probe_n__early, @object
+systemtap_probe_n__early: .skip 8
+.section .note.GNU-stack, \"\", @progbits
+";
+
+/// Both sources as a module of Linux, which is relocatable.
+fn module(name: &str, bits: u32) -> Vec<u8> {
+    let (folder, _) = compiled(name, bits, &FIXED);
+    std::fs::write(folder.join("module.s"), MODULE).unwrap();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-images/include");
+    let width = format!("-m{bits}");
+    let flags = [&*width, "-O2", "-ffreestanding", "-fno-pic", "-mcmodel=kernel"];
+    let flags = if bits == 64 { &flags[..] } else { &flags[..4] };
+    let files = ["-I", include.to_str().unwrap(), "-r", "-nostdlib", "-o", "a-module.ko"];
+    let sources = ["probes.c", "assembly.S", "module.s"];
+    tool(&folder, "gcc", &[flags, &files, &sources].concat());
+    std::fs::read(folder.join("a-module.ko")).unwrap()
+}
+
+#[test]
+fn the_probes_of_a_module_are_those_of_the_linked_file_each_with_its_pointer() {
+    for bits in [32, 64] {
+        let file = module("macros-module", bits);
+        let own = |told: Vec<String>| -> Vec<String> {
+            let other = |line: &String| line.starts_with("early ") || line.starts_with("zeroed ");
+            told.into_iter().filter(|line| !other(line)).collect()
+        };
+        let found = read(&file);
+        assert_eq!(found.refused, []);
+        let (_, linked) = compiled("macros-module", bits, &FIXED);
+        assert_eq!(own(told(&found)), told(&read(&linked)), "{bits}");
+
+        let guest = trapline_guests::find(if bits == 64 { "x86_64" } else { "ia32" }).unwrap();
+        let image = Image::parse(guest.image, "vmlinux").unwrap();
+        let symbols = Symbols::from_elf(image.bytes(), "vmlinux").unwrap();
+        let mut files = Files::default();
+        files.insert("/lib/modules/a-module.ko", file);
+        let target = Target::new(image, symbols, Vec::new()).with_files(files, &mut |_, _| {});
+        let listed = find(&target, "sdt:a_module::").unwrap();
+        let names: Vec<&str> = listed.iter().map(|probe| &*probe.name.name).collect();
+        assert_eq!(names, ["assembled", "begin", "none", "six", "text", "wide"], "{bits}");
+        for probe in &listed {
+            let [site] = &probe.sites[..] else { panic!("{probe:?}") };
+            let Place::ModulePointer { module, offset, wide } = &site.place else { panic!("{site:?}") };
+            let bytes = (bits / 8) as usize;
+            assert_eq!((*wide, module.file().bytes_at(*offset, bytes)), (bits == 64, Some(&[0; 8][..bytes])));
+            let (section, into) = module.section_at(*offset).unwrap();
+            assert!(section.ends_with(&format!("__{}", probe.name.name)) && into == 0, "{section}");
+        }
+        let wanted = Description::parse("sdt:a_module::").unwrap();
+        let mut reasons: Vec<String> =
+            trapline_providers::refused(&target, &wanted).into_iter().map(|r| r.reason).collect();
+        reasons.sort();
+        let [early, zeroed] = &reasons[..] else { panic!("{reasons:?}") };
+        assert!(early.contains("n__early\": its pointer is in memory that Linux frees"), "{early}");
+        assert!(zeroed.contains("n__zeroed\": the section of its pointer has no bytes"), "{zeroed}");
+    }
+}
+
+#[test]
+fn a_damaged_module_is_read_or_refused() {
+    let file = module("macros-damaged", 64);
+    for at in 0..file.len() {
+        let mut bytes = file.clone();
+        bytes[at] ^= 0xff;
+        for bytes in [&bytes[..], &file[..at]] {
+            if let Ok(view) = ElfView::parse(bytes) {
+                let _ = MacroProbes::read(&view);
+            }
+        }
     }
 }

@@ -1,8 +1,8 @@
-# The modules of the Driver Tracing Interface for Linux, and one with a mistake for the fuzzer, built from guest-images/linux/ with the headers of the kernel that
-# was fetched. Read by scripts/fetch-guests.
+# The modules of the Driver Tracing Interface for Linux, one with a mistake for the fuzzer, and one with macro-declared probes, built
+# from guest-images/linux/ with the headers of the kernel that was fetched. Read by scripts/fetch-guests.
 
-dti_sources=(guest-images/linux/{Kbuild,dti.c,dti_open.c,dti_sample.c,planted.c} guest-images/include/trapline/dti.h guest-images/include/trapline/dti_ring.h)
-dti_modules=(dti.ko dti_sample.ko dti_open.ko planted.ko)
+dti_sources=(guest-images/linux/{Kbuild,dti.c,dti_open.c,dti_sample.c,planted.c,probed.c} guest-images/include/trapline/{dti,dti_ring,probe}.h)
+dti_modules=(dti.ko dti_sample.ko dti_open.ko planted.ko probed.ko)
 
 # unpack ARCH PACKAGE: adds a package to the tree $headers.
 unpack() {
@@ -28,7 +28,7 @@ build_dti() {
     sed -i "s|/usr/src/|$headers/usr/src/|" "$build/Makefile"
     mkdir -p "$sources/include/trapline" "$guests/dti-$flavour"
     cp -r guest-images/linux "$sources/linux"
-    cp guest-images/include/trapline/dti*.h "$sources/include/trapline/"
+    cp guest-images/include/trapline/{dti*,probe}.h "$sources/include/trapline/"
     say "building dti.ko ($flavour)"
     make -s -C "$build" M="$sources/linux" modules >"$work/log-dti" 2>&1 || {
         sed 's/^/    /' "$work/log-dti" >&2

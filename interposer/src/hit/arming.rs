@@ -134,6 +134,9 @@ impl Interposer {
                 sources.modules.enable(module);
                 Ok(())
             }
+            Address::ModulePointer { module, wide, .. } => {
+                sources.modules.enable_pointer(core, module, (id, wide), sites)
+            }
             Address::Program { .. } => {
                 self.enable_user(core, &[id]);
                 Ok(())
@@ -156,17 +159,22 @@ impl Interposer {
         }
         probe.set_spent(false);
         self.parked.forget_probe(id);
-        let (sites, sources) = (&mut self.sites, &mut self.sources);
-        match probe.place.address() {
+        let (sources, mut reach) = self.reach();
+        let probes = reach.probes;
+        match probes[number].place.address() {
             Address::Patch { paddr, .. } | Address::Pointer { paddr, .. } => {
-                sites.leave_address(core, paddr, id)
+                reach.sites.leave_address(core, paddr, id)
             }
-            Address::Word { .. } => sites.leave_stubs(core, id),
-            Address::Program { module, offset } => sources.user.disable(core, module, offset, id, sites),
-            Address::Module { module, .. } => sources.modules.disable(core, module, id, sites),
+            Address::Word { .. } => reach.sites.leave_stubs(core, id),
+            Address::Program { module, offset } => {
+                sources.user.disable(core, module, offset, id, reach.sites)
+            }
+            Address::Module { module, .. } | Address::ModulePointer { module, .. } => {
+                sources.modules.disable(core, module, id, &mut reach)
+            }
             Address::Timer(_) => sources.timers.stop(core, id),
             Address::Event => {}
-            Address::Watch(watch) => disable_watch(core, watch, id, sites),
+            Address::Watch(watch) => disable_watch(core, watch, id, reach.sites),
         }
         self.sources.words.release(core, id, self.profile.as_deref());
         self.forget_emptied(core);
@@ -220,7 +228,7 @@ impl Interposer {
     /// Why probes of kernel modules may be misplaced: the profile's complaint about the guest's list of modules, if the
     /// list is implausible and an enabled probe needs it.
     pub fn modules_damage(&self, core: &Core) -> Option<String> {
-        self.inserted.probes.iter().find(|probe| probe.enabled && probe.place.in_kernel_module())?;
+        self.inserted.probes.iter().find(|probe| probe.enabled && probe.place.kernel_module().is_some())?;
         self.profile.as_deref()?.damage(core)
     }
 
@@ -294,6 +302,7 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
         Address::Program { module, offset } => file_byte(module, offset)?,
         Address::Module { module, offset } => file_byte(module.file(), offset)?,
         Address::Pointer { .. }
+        | Address::ModulePointer { .. }
         | Address::Word { .. }
         | Address::Watch(_)
         | Address::Timer(_)

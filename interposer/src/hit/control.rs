@@ -53,6 +53,12 @@ impl Interposer {
                 *count += 1;
             }
         }
+        // Their stub can be called all the time, but nothing calls it before the guest has loaded the module.
+        for probe in self.sources.modules.low_pointers() {
+            if let Some(count) = sites.get_mut(probe as usize) {
+                *count = 0;
+            }
+        }
         for (probe, _) in data_watches(&self.inserted.probes) {
             if let Some(count) = sites.get_mut(probe as usize) {
                 *count += 1;

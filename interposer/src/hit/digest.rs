@@ -70,6 +70,10 @@ impl Digests {
                 write!(to, "module {} {:x} {offset}", module.name(), self.file(module.file()))
             }
             Address::Pointer { linear, paddr, wide } => write!(to, "pointer {linear} {paddr} {wide}"),
+            Address::ModulePointer { module, offset, wide } => {
+                let file = self.file(module.file());
+                write!(to, "module pointer {} {file:x} {offset} {wide}", module.name())
+            }
             Address::Word { module, address, pointer } => {
                 write!(to, "word {} {:x} {address} {pointer:?}", module.name(), self.file(module))
             }

@@ -313,7 +313,7 @@ impl Interposer {
     /// Whether a kernel module's probe is on a site.
     fn has_module_probe(&self, site: usize) -> bool {
         let probe = |p: &u32| self.inserted.probes.get(*p as usize);
-        self.sites.probes_at(site).iter().filter_map(probe).any(|p| p.place.in_kernel_module())
+        self.sites.probes_at(site).iter().filter_map(probe).any(|p| p.place.kernel_module().is_some())
     }
 
     /// Ends the parked hits of sites that the last probe has left.

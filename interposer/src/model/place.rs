@@ -83,6 +83,16 @@ pub enum Place {
         /// Offset in the module's file.
         offset: u64,
     },
+    /// The pointer of a macro-declared probe in a kernel module, written where the guest has loaded the module; needs a
+    /// profile. See [`Place::Pointer`].
+    ModulePointer {
+        /// The module.
+        module: Arc<KernelModule>,
+        /// Its offset in the module's file.
+        offset: u64,
+        /// Whether it has 8 bytes, not 4.
+        wide: bool,
+    },
     /// An event of the run itself, for probes of D's `dtrace` provider; nothing is patched.
     Event(Event),
     /// A periodic timer; nothing is patched.
@@ -152,6 +162,12 @@ pub(crate) enum Address<'a> {
         paddr: u64,
         wide: bool,
     },
+    /// The pointer at an offset of a kernel module's file, where the guest has loaded it.
+    ModulePointer {
+        module: &'a Arc<KernelModule>,
+        offset: u64,
+        wide: bool,
+    },
     /// A word of each process that runs a program: a pointer of 8 or 4 bytes, or a semaphore.
     Word {
         module: &'a Arc<UserModule>,
@@ -178,6 +194,9 @@ impl Place {
             Self::Pointer { linear, paddr, wide } => {
                 Address::Pointer { linear: *linear, paddr: *paddr, wide: *wide }
             }
+            Self::ModulePointer { module, offset, wide } => {
+                Address::ModulePointer { module, offset: *offset, wide: *wide }
+            }
             Self::Semaphore { module, address } => Address::Word { module, address: *address, pointer: None },
             Self::UserPointer { module, address, wide } => {
                 Address::Word { module, address: *address, pointer: Some(*wide) }
@@ -195,7 +214,8 @@ impl Place {
 
     /// Whether arming it is visible to the guest by design.
     pub(crate) fn is_visible(&self) -> bool {
-        self.only_tells() || matches!(self, Self::Pointer { .. } | Self::UserPointer { .. })
+        self.only_tells()
+            || matches!(self, Self::Pointer { .. } | Self::UserPointer { .. } | Self::ModulePointer { .. })
     }
 
     /// Whether handlers run after the instruction at this place has completed.
@@ -211,9 +231,12 @@ impl Place {
         }
     }
 
-    /// Whether it is in a kernel module.
-    pub(crate) fn in_kernel_module(&self) -> bool {
-        matches!(self, Self::Module { .. })
+    /// The kernel module that it is in, if it is in one.
+    pub(crate) fn kernel_module(&self) -> Option<&Arc<KernelModule>> {
+        match self {
+            Self::Module { module, .. } | Self::ModulePointer { module, .. } => Some(module),
+            _ => None,
+        }
     }
 
     /// Its watch, if it is one.

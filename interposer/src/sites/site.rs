@@ -35,12 +35,12 @@ impl Stub {
     }
 
     /// Writes the stub's address into the pointer.
-    fn write(self, core: &mut Core, paddr: u64) -> Result<(), PatchError> {
+    pub fn write(self, core: &mut Core, paddr: u64) -> Result<(), PatchError> {
         if self.set(core, paddr, self.address) { Ok(()) } else { Err(PatchError::OutsideRam(paddr)) }
     }
 
     /// Makes the pointer 0 again, unless the guest has written something else there; returns whether it did.
-    fn clear(self, core: &mut Core, paddr: u64) -> bool {
+    pub fn clear(self, core: &mut Core, paddr: u64) -> bool {
         self.pointer(core, paddr) == self.address && self.set(core, paddr, 0)
     }
 }

@@ -4,6 +4,8 @@
 
 mod changed;
 mod module;
+mod module_pointer;
+mod placed;
 mod timer;
 mod user;
 mod user_modules;

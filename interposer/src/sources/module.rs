@@ -6,11 +6,15 @@
 //! overwritten, when the kernel next executes a page for the first time, or [`LOOK`] instructions later. The guest
 //! itself is not changed for this.
 //!
+//! Pointers of macro-declared probes are written at the same moments (`module_pointer`).
+//!
 //! A check costs a walk of the guest's list of modules and of the pages of those that have probes; the probes
 //! themselves are visited only when something has moved.
 
 use super::Reach;
-use crate::model::{INT3, Place, Probe};
+use super::module_pointer::{ModulePointer, StoredPointer};
+use super::placed::PlacedPart;
+use crate::model::{INT3, InsertErrorKind, Place, Probe};
 use crate::sites::SiteTable;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,6 +32,7 @@ struct ProbedModule {
     module: Arc<KernelModule>,
     parts: Vec<Part>,
     points: Vec<ModulePoint>,
+    pointers: Vec<ModulePointer>,
     /// The number of its enabled probes.
     enabled: usize,
     /// Where its parts were when its probes were last armed; `None` to arm them anew.
@@ -42,6 +47,8 @@ struct Part {
     name: String,
     first: u64,
     last: u64,
+    /// Whether it holds pointers, which must not be written anywhere but in the module.
+    written: bool,
 }
 
 /// A probe: its number, its part, and its offset in the section.
@@ -52,31 +59,13 @@ struct ModulePoint {
     into: u64,
 }
 
-/// Where a part is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct PlacedPart {
-    /// Linear address of its section.
-    address: u64,
-    /// Linear address of the page that its first probe is on.
-    page: u64,
-    /// Physical pages from that one on.
-    frames: Vec<Option<u64>>,
-}
-
-impl PlacedPart {
-    fn paddr(&self, into: u64) -> Option<u64> {
-        let va = self.address.checked_add(into)?;
-        let page = usize::try_from(va.checked_sub(self.page)? / PAGE).ok()?;
-        Some(self.frames.get(page).copied()?? + va % PAGE)
-    }
-}
-
 impl ProbedModule {
     fn new(module: &Arc<KernelModule>) -> Self {
         Self {
             module: Arc::clone(module),
             parts: Vec::new(),
             points: Vec::new(),
+            pointers: Vec::new(),
             enabled: 0,
             seen: None,
             armed: BTreeMap::new(),
@@ -88,17 +77,29 @@ impl ProbedModule {
         self.enabled > 0
     }
 
-    /// Adds the probe at `offset` in the module's file. A probe outside its sections is never armed.
-    fn add(&mut self, probe: u32, offset: u64) {
+    /// Adds a probe at its place. A probe outside the module's sections is never armed.
+    fn add(&mut self, probe: u32, place: &Place) {
+        let (offset, pointer) = match place {
+            Place::Module { offset, .. } => (*offset, None),
+            Place::ModulePointer { offset, wide, .. } => (*offset, Some(*wide)),
+            _ => return,
+        };
         let Some((name, into)) = self.module.section_at(offset) else { return };
         let part = self.parts.iter().position(|part| part.name == name).unwrap_or_else(|| {
-            self.parts.push(Part { name: name.to_owned(), first: into, last: into });
+            self.parts.push(Part { name: name.to_owned(), first: into, last: into, written: false });
             self.parts.len() - 1
         });
         if let Some(known) = self.parts.get_mut(part) {
             (known.first, known.last) = (known.first.min(into), known.last.max(into));
+            known.written |= pointer.is_some();
         }
-        self.points.push(ModulePoint { probe, part, into });
+        if pointer.is_none() {
+            self.points.push(ModulePoint { probe, part, into });
+        } else if let Some(known) = self.pointers.iter_mut().find(|known| known.is_at(part, into)) {
+            known.add(probe);
+        } else {
+            self.pointers.push(ModulePointer::new(part, into, probe));
+        }
     }
 
     /// Where its parts are now; nothing when it is not loaded.
@@ -110,6 +111,11 @@ impl ProbedModule {
         let sections = profile.module_sections(core, name);
         let place = |part: &Part| {
             let (_, address) = sections.iter().find(|(section, _)| *section == part.name)?;
+            // The guest keeps the addresses of sections that it has freed.
+            let own = || profile.module_at(core, *address).is_some_and(|module| module.name == name);
+            if part.written && !own() {
+                return None;
+            }
             let page = address.checked_add(part.first)? & !(PAGE - 1);
             let last = address.checked_add(part.last)?;
             let pages = (page..=last).step_by(PAGE as usize);
@@ -122,6 +128,7 @@ impl ProbedModule {
     /// Moves its probes to where its parts are now.
     fn go_to(&mut self, core: &mut Core, placed: Vec<Option<PlacedPart>>, reach: &mut Reach<'_>) {
         let now = self.addresses(&placed, reach.probes);
+        self.pointers.iter_mut().for_each(|pointer| pointer.settle(core, &placed, reach));
         self.seen = Some(placed);
         let before = std::mem::replace(&mut self.armed, now.clone());
         for (probe, paddr) in before.into_iter().filter(|(probe, paddr)| now.get(probe) != Some(paddr)) {
@@ -162,7 +169,7 @@ impl KernelModules {
     /// Notes the probes from number `first` on that are in kernel modules.
     pub fn note_points(&mut self, first: usize, probes: &[Probe]) {
         for (number, probe) in (first as u32..).zip(probes.get(first..).unwrap_or_default()) {
-            let Place::Module { module, offset } = &probe.place else { continue };
+            let Some(module) = probe.place.kernel_module() else { continue };
             let list = Arc::make_mut(&mut self.list);
             let known = list.iter().position(|known| Arc::ptr_eq(&known.module, module));
             let index = known.unwrap_or_else(|| {
@@ -170,7 +177,7 @@ impl KernelModules {
                 list.len() - 1
             });
             if let Some(known) = list.get_mut(index) {
-                known.add(number, *offset);
+                known.add(number, &probe.place);
             }
         }
     }
@@ -188,27 +195,61 @@ impl KernelModules {
         }
     }
 
+    /// A probe on a pointer of a module was enabled: [`KernelModules::arm`] is to see to the pointer.
+    pub fn enable_pointer(
+        &mut self,
+        core: &mut Core,
+        module: &Arc<KernelModule>,
+        (probe, wide): (u32, bool),
+        sites: &mut SiteTable,
+    ) -> Result<(), InsertErrorKind> {
+        self.enable(module);
+        let known = self.known(module).map(|known| &mut known.pointers);
+        match known.and_then(|pointers| pointers.iter_mut().find(|pointer| pointer.has(probe))) {
+            Some(pointer) => pointer.enable(core, (probe, wide), sites),
+            None => Ok(()),
+        }
+    }
+
     /// A probe of a module was disabled.
     pub fn disable(
         &mut self,
         core: &mut Core,
         module: &Arc<KernelModule>,
         probe: u32,
-        sites: &mut SiteTable,
+        reach: &mut Reach<'_>,
     ) {
-        let armed = self.known(module).and_then(|known| {
-            known.enabled = known.enabled.saturating_sub(1);
-            known.armed.remove(&probe)
-        });
-        if let Some(paddr) = armed {
-            sites.leave_address(core, paddr, probe);
+        let profile = reach.profile;
+        let Some(known) = self.known(module) else { return };
+        let pointer = known.pointers.iter().position(|pointer| pointer.has(probe));
+        if let Some(number) = pointer {
+            let placed = profile
+                .map(|profile| known.placed(core, profile, &profile.modules(core)))
+                .unwrap_or_default();
+            if let Some(pointer) = known.pointers.get_mut(number) {
+                pointer.disable(core, probe, &placed, reach);
+            }
         }
+        known.enabled = known.enabled.saturating_sub(1);
+        if let Some(paddr) = known.armed.remove(&probe) {
+            reach.sites.leave_address(core, paddr, probe);
+        }
+    }
+
+    /// The probes on pointers that are not written now.
+    pub fn low_pointers(&self) -> impl Iterator<Item = u32> {
+        let low =
+            self.list.iter().flat_map(|module| &module.pointers).filter(|pointer| !pointer.is_written());
+        low.flat_map(ModulePointer::probes)
     }
 
     /// The instruction count at which modules with armed probes are to be checked. A run must stop there, so that the
     /// result does not depend on its other stops.
     pub fn next_look(&self) -> Option<u64> {
-        self.list.iter().any(|module| !module.armed.is_empty()).then_some(self.next_look)
+        let there = |module: &ProbedModule| {
+            !module.armed.is_empty() || module.pointers.iter().any(ModulePointer::is_written)
+        };
+        self.list.iter().any(there).then_some(self.next_look)
     }
 
     /// After a stop of the run, checks whether armed modules are still loaded, if the check is due.
@@ -226,7 +267,8 @@ impl KernelModules {
         for index in 0..self.list.len() {
             let Some(module) = self.list.get(index) else { break };
             let placed = module.placed(core, profile, &loaded);
-            if module.seen.as_ref() == Some(&placed) {
+            let is_cleared = || module.pointers.iter().any(|pointer| pointer.is_cleared(core));
+            if module.seen.as_ref() == Some(&placed) && !is_cleared() {
                 continue;
             }
             if let Some(module) = Arc::make_mut(&mut self.list).get_mut(index) {
@@ -237,8 +279,11 @@ impl KernelModules {
 
     /// The stored form: the data that cannot be derived from the probes.
     pub fn to_stored(&self) -> StoredModules {
-        let of =
-            |module: &ProbedModule| StoredModule { seen: module.seen.clone(), armed: module.armed.clone() };
+        let of = |module: &ProbedModule| StoredModule {
+            seen: module.seen.clone(),
+            armed: module.armed.clone(),
+            pointers: module.pointers.iter().map(ModulePointer::to_stored).collect(),
+        };
         StoredModules { list: self.list.iter().map(of).collect(), next_look: self.next_look }
     }
 
@@ -251,10 +296,14 @@ impl KernelModules {
             return None;
         }
         for (known, module) in list.iter_mut().zip(stored.list) {
+            if known.pointers.len() != module.pointers.len() {
+                return None;
+            }
             (known.seen, known.armed) = (module.seen, module.armed);
+            known.pointers.iter_mut().zip(module.pointers).for_each(|(pointer, was)| pointer.go_to(was));
         }
         for probe in probes.iter().filter(|probe| probe.enabled) {
-            if let Place::Module { module, .. } = &probe.place
+            if let Some(module) = probe.place.kernel_module()
                 && let Some(known) = modules.known(module)
             {
                 known.enabled += 1;
@@ -277,4 +326,5 @@ pub(crate) struct StoredModules {
 struct StoredModule {
     seen: Option<Vec<Option<PlacedPart>>>,
     armed: BTreeMap<u32, u64>,
+    pointers: Vec<StoredPointer>,
 }

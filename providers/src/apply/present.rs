@@ -88,10 +88,9 @@ impl<'a> Present<'a> {
             Place::Pointer { linear, paddr, wide } => {
                 vec![self.spot(Some(*linear), Some(*paddr), if *wide { 8 } else { 4 })]
             }
-            Place::Module { module, offset } => {
-                let Some(linear) = self.in_kernel_module(module, *offset) else { return Vec::new() };
-                let paddr = self.profile.and_then(|profile| profile.kernel_paddr(self.core, linear));
-                vec![self.spot(Some(linear), paddr, SITE)]
+            Place::Module { module, offset } => self.in_loaded_module(module, *offset, SITE),
+            Place::ModulePointer { module, offset, wide } => {
+                self.in_loaded_module(module, *offset, if *wide { 8 } else { 4 })
             }
             Place::User { module, offset }
             | Place::UserExit { module, offset, .. }
@@ -118,6 +117,13 @@ impl<'a> Present<'a> {
             (spot.data, spot.code) = (data, code);
         }
         spot
+    }
+
+    /// A place in a kernel module; none if that part of it is not loaded.
+    fn in_loaded_module(&mut self, module: &KernelModule, offset: u64, most: usize) -> Vec<Spot> {
+        let Some(linear) = self.in_kernel_module(module, offset) else { return Vec::new() };
+        let paddr = self.profile.and_then(|profile| profile.kernel_paddr(self.core, linear));
+        vec![self.spot(Some(linear), paddr, most)]
     }
 
     /// The linear address of a place in a kernel module, if that part of it is loaded.

@@ -1,7 +1,8 @@
-//! Calls of `__dtrace_probe_NAME` and macro-declared probes of the kernel; the calls of its modules too.
+//! Calls of `__dtrace_probe_NAME` and macro-declared probes of the kernel and its modules.
 
 use std::sync::Arc;
 
+use goblin::elf::section_header::SHT_NOBITS;
 use trapline_emu::load::{ElfView, Width};
 use trapline_emu::symbols::KernelModule;
 use trapline_interposer::Place;
@@ -21,6 +22,13 @@ const MOST: u8 = 32;
 /// Why a call in a module is refused.
 const UNRESOLVED: &str =
     "the call is still there, and Linux loads no module that calls a function which does not exist";
+
+/// Sections of a module that the guest frees when it has started.
+const INIT: &str = ".init";
+/// Why a pointer in a module is refused.
+const NO_BYTES: &str =
+    "the section of its pointer has no bytes in the file; use the header, or initialize the pointer";
+const FREED: &str = "its pointer is in memory that Linux frees when the module has started";
 
 /// Both kinds, and the refused entries with the reason.
 pub fn probes(target: &Target, refused: &mut Vec<String>) -> Vec<Found> {
@@ -75,15 +83,13 @@ fn call(target: &Target, site: &CallSite, module: &Arc<str>) -> Option<Found> {
 /// The calls of a kernel module, and the refused entries with the reason.
 pub fn module_probes(module: &Arc<KernelModule>, refused: &mut Vec<String>) -> Vec<Found> {
     let Ok(view) = ElfView::parse(module.file().bytes()) else { return Vec::new() };
-    match MacroProbes::read(&view) {
-        Ok(probes) => refused.extend(probes.probes.iter().map(|probe| {
-            format!(
-                "the macro-declared probe {:?}: in a kernel module its pointer cannot be written",
-                probe.symbol
-            )
-        })),
-        Err(error) => refused.push(error.to_string()),
-    }
+    let mut found = match MacroProbes::read(&view) {
+        Ok(probes) => module_pointers(module, &view, probes, refused),
+        Err(error) => {
+            refused.push(error.to_string());
+            Vec::new()
+        }
+    };
     let calls = CallSites::read(&view, Domain::Kernel).unwrap_or_else(|error| {
         refused.push(error.to_string());
         CallSites::default()
@@ -92,7 +98,32 @@ pub fn module_probes(module: &Arc<KernelModule>, refused: &mut Vec<String>) -> V
     for site in calls.sites.iter().filter(|site| !site.loaded) {
         refused.push(format!("{} in {}: {UNRESOLVED}", site.name, site.function));
     }
-    calls.sites.iter().filter(|site| site.loaded).map(|site| module_call(module, site)).collect()
+    found.extend(calls.sites.iter().filter(|site| site.loaded).map(|site| module_call(module, site)));
+    found
+}
+
+/// The macro-declared probes of a kernel module whose pointers have a place in its file and stay in memory.
+fn module_pointers(
+    module: &Arc<KernelModule>,
+    view: &ElfView<'_>,
+    mut probes: MacroProbes,
+    refused: &mut Vec<String>,
+) -> Vec<Found> {
+    let section = |probe: &MacroProbe| view.sections().get(probe.section);
+    probes.probes.retain(|probe| {
+        let why = section(probe).and_then(|section| match section.kind {
+            SHT_NOBITS => Some(NO_BYTES),
+            _ => section.name.starts_with(INIT).then_some(FREED),
+        });
+        refused.extend(why.map(|why| format!("the macro-declared probe {:?}: {why}", probe.symbol)));
+        why.is_none()
+    });
+    let place = |probe: &MacroProbe| {
+        let offset = section(probe)?.offset.checked_add(probe.pointer)?;
+        let wide = probe.width == Width::Bits64;
+        Some(Place::ModulePointer { module: Arc::clone(module), offset, wide })
+    };
+    declared(&probes, &module.name().into(), &place, refused)
 }
 
 fn module_call(module: &Arc<KernelModule>, site: &CallSite) -> Found {

@@ -4,7 +4,7 @@
 //! | Provider | Probes | Function | Arguments |
 //! |---|---|---|---|
 //! | `sdt` | `__dtrace_probe_NAME` sites of the kernel and its modules | that of the site | as of the call |
-//! | `sdt` | macro-declared probes of the kernel | that of all points, if they share one | by their letters |
+//! | `sdt` | macro-declared probes of the kernel and its modules | that of all points, if they share one | by their letters |
 //! | `sdt` | Linux's tracepoints, each time one is executed | the event's system | none |
 //! | `tracepoint` | the same, while the guest has them switched on | the event's system | typed, by BTF; of modules words |
 //! | `sdt` | macro-declared probes of the user modules | that of all points, if they share one | by their letters |

@@ -9,7 +9,7 @@
 use super::notes::Frame;
 use super::operand::{Argument, Format, Memory, Operand};
 use super::register::Register;
-use crate::object::elf::{Definitions, Homes, Segments, check_sections, word};
+use crate::object::elf::{Definitions, Homes, Segments, check_sections, relocations, word};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use trapline_emu::load::{ElfError, ElfView, Width};
@@ -159,8 +159,8 @@ pub struct MacroProbes {
 }
 
 impl MacroProbes {
-    /// Finds the probes of a program, kernel or module by its symbols, and their points by its notes. In a file whose
-    /// symbols were stripped the notes of a linked file suffice.
+    /// Finds the probes of a program, kernel or module by its symbols, and their points by its notes. In a linked file
+    /// whose symbols were stripped the notes suffice.
     ///
     /// # Errors
     /// A table of the file lies outside it.
@@ -185,8 +185,10 @@ impl MacroProbes {
         }
         let probes = found.probes.iter().enumerate();
         let mut known = probes.map(|(n, p)| ((p.pointer, p.symbol.clone()), n)).collect();
-        for section in view.sections().iter().filter(|section| section.name == SECTION) {
-            scanner.notes(view.section_bytes(section)?, section.offset, &mut found, &mut known);
+        for (index, section) in view.sections().iter().enumerate().filter(|(_, s)| s.name == SECTION) {
+            let places = Places::of(view, index)?;
+            let notes = Notes { bytes: view.section_bytes(section)?, offset: section.offset, places };
+            scanner.notes(&notes, &mut found, &mut known);
         }
         found.probes.sort_by_key(|probe| (probe.section, probe.pointer));
         for probe in &mut found.probes {
@@ -209,6 +211,50 @@ fn suffix(symbol: &str) -> Option<(&str, &str)> {
 
 /// Numbers of the probes that are known, by pointer and symbol.
 type Known = BTreeMap<(u64, String), usize>;
+
+/// A section of notes: its bytes, its offset in the file, and what its words refer to.
+struct Notes<'a> {
+    bytes: &'a [u8],
+    offset: u64,
+    places: Places,
+}
+
+/// What words of a section refer to.
+enum Places {
+    /// The words are addresses.
+    Linked,
+    /// By the offset of a word: the section, the address there, and whether the word holds a number to add.
+    Relocated(BTreeMap<u64, (usize, u64, bool)>),
+}
+
+impl Places {
+    fn of(view: &ElfView<'_>, index: usize) -> Result<Self, ElfError> {
+        if !view.programs().is_empty() {
+            return Ok(Self::Linked);
+        }
+        let mut places = BTreeMap::new();
+        for table in view.sections().iter().filter(|table| table.info as usize == index) {
+            for to in relocations(view, table)? {
+                let value = to.value.wrapping_add(to.addend.map_or(0, i64::cast_unsigned));
+                places.insert(to.offset, (to.section, value, to.addend.is_none()));
+            }
+        }
+        Ok(Self::Relocated(places))
+    }
+
+    /// The section and the address that word `n` at `from` refers to; it holds `held`.
+    fn place(&self, scanner: &Scanner<'_>, from: usize, n: usize, held: u64) -> Option<(usize, u64)> {
+        match self {
+            Self::Linked => Some((scanner.homes.at(held).unwrap_or_default(), held)),
+            Self::Relocated(places) => {
+                let width = scanner.view.width();
+                let at = from as u64 + n as u64 * u64::from(width.bits() / 8);
+                let (section, value, adds) = *places.get(&at)?;
+                Some((section, if adds { value.wrapping_add(held) & width.max_addr() } else { value }))
+            }
+        }
+    }
+}
 
 struct Scanner<'a> {
     view: &'a ElfView<'a>,
@@ -262,25 +308,40 @@ impl Scanner<'_> {
         })
     }
 
-    fn notes(&self, mut bytes: &[u8], offset: u64, found: &mut MacroProbes, known: &mut Known) {
-        let mut at = offset;
-        while !bytes.is_empty() {
+    fn notes(&self, notes: &Notes<'_>, found: &mut MacroProbes, known: &mut Known) {
+        let mut into = 0;
+        while let Some(bytes) = notes.bytes.get(into..).filter(|bytes| !bytes.is_empty()) {
+            let at = notes.offset + into as u64;
             let Some(note) = Frame::of(bytes) else {
                 let kind = MacroErrorKind::Note(at);
                 found.refused.push(MacroError { symbol: String::new(), kind });
                 return;
             };
             if note.owner == OWNER && note.kind == TYPE {
-                self.note(note.content, at, found, known);
+                let words = into + note.start;
+                self.note(
+                    note.content,
+                    at,
+                    &|n, held| notes.places.place(self, words, n, held),
+                    found,
+                    known,
+                );
             }
-            at += note.len as u64;
-            bytes = bytes.get(note.len..).unwrap_or_default();
+            into += note.len;
         }
     }
 
-    fn note(&self, content: &[u8], at: u64, found: &mut MacroProbes, known: &mut Known) {
+    /// Reads a note; `place` gives the section and the address there of one of its words.
+    fn note(
+        &self,
+        content: &[u8],
+        at: u64,
+        place: &dyn Fn(usize, u64) -> Option<(usize, u64)>,
+        found: &mut MacroProbes,
+        known: &mut Known,
+    ) {
         let bytes = (self.view.width().bits() / 8) as usize;
-        let address = |n: usize| word(content.get(n * bytes..)?, self.view.width());
+        let address = |n: usize| place(n, word(content.get(n * bytes..)?, self.view.width())?);
         let mut texts: Vec<String> = content
             .get(2 * bytes..)
             .unwrap_or_default()
@@ -293,20 +354,16 @@ impl Scanner<'_> {
         let (symbol, source) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
         let mut refuse =
             |symbol: &str, kind| found.refused.push(MacroError { symbol: symbol.to_owned(), kind });
-        let (true, Some(point), Some(pointer)) = (whole, address(0), address(1)) else {
+        let (true, Some((home, point)), Some((section, pointer))) = (whole, address(0), address(1)) else {
             return refuse(&symbol, MacroErrorKind::Note(at));
         };
-        // In a relocatable file the addresses come from relocations.
-        if self.view.programs().is_empty() {
-            return;
-        }
-        if self.segments.code(point).is_none() {
+        if !self.is_code(home, point) {
             return refuse(&symbol, MacroErrorKind::Point(point));
         }
         let key = (pointer, symbol);
         let index = match known.get(&key) {
             Some(index) => *index,
-            None => match self.unnamed(&key.1, pointer) {
+            None => match self.unnamed(&key.1, section, pointer) {
                 Ok(probe) => {
                     found.probes.push(probe);
                     known.insert(key, found.probes.len() - 1);
@@ -315,8 +372,7 @@ impl Scanner<'_> {
                 Err(kind) => return refuse(&key.1, kind),
             },
         };
-        let home = self.homes.at(point);
-        let function = home.and_then(|home| self.definitions.function(home, point)).unwrap_or_default();
+        let function = self.definitions.function(home, point).unwrap_or_default();
         let point =
             Point { address: point, function: function.to_owned(), source, arguments: texts.collect() };
         if let Some(probe) = found.probes.get_mut(index) {
@@ -324,10 +380,19 @@ impl Scanner<'_> {
         }
     }
 
+    /// Whether an address in a section is one of code.
+    fn is_code(&self, section: usize, address: u64) -> bool {
+        if !self.view.programs().is_empty() {
+            return self.segments.code(address).is_some();
+        }
+        let home = self.view.sections().get(section);
+        home.is_some_and(|home| home.is_executable() && address < home.size)
+    }
+
     /// The probe of a note whose symbol was stripped.
-    fn unnamed(&self, symbol: &str, pointer: u64) -> Result<MacroProbe, MacroErrorKind> {
+    fn unnamed(&self, symbol: &str, section: usize, pointer: u64) -> Result<MacroProbe, MacroErrorKind> {
         match suffix(symbol).filter(|_| !self.named.contains(symbol)) {
-            Some(rest) => self.probe(symbol, rest, self.homes.at(pointer).unwrap_or_default(), pointer, 0),
+            Some(rest) => self.probe(symbol, rest, section, pointer, 0),
             None => Err(MacroErrorKind::OtherPointer(pointer)),
         }
     }

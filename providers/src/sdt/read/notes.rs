@@ -231,6 +231,8 @@ pub(crate) struct Frame<'a> {
     pub owner: &'a [u8],
     pub kind: u32,
     pub content: &'a [u8],
+    /// Bytes before its content.
+    pub start: usize,
     /// Bytes up to the next note; the last one's padding may be missing.
     pub len: usize,
 }
@@ -246,6 +248,7 @@ impl<'a> Frame<'a> {
             owner: bytes.get(HEADER..HEADER + owner_size)?,
             kind: u32::try_from(field(2)?).ok()?,
             content: bytes.get(content..end)?,
+            start: content,
             len: end.checked_next_multiple_of(4)?.min(bytes.len()),
         })
     }

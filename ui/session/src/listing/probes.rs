@@ -76,7 +76,14 @@ fn line(probe: &Probe, site: &Site, at: Option<u64>, how: How, spot: Option<&Spo
 /// armed.
 fn now(site: &Site, spot: &Spot) -> String {
     let Some(first) = spot.data.first() else { return "not in memory".to_owned() };
-    if let Place::Pointer { .. } | Place::UserPointer { .. } | Place::Semaphore { .. } = site.place {
+    let is_word = matches!(
+        site.place,
+        Place::Pointer { .. }
+            | Place::ModulePointer { .. }
+            | Place::UserPointer { .. }
+            | Place::Semaphore { .. }
+    );
+    if is_word {
         let value = spot.data.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
         return format!("holds {value:#x}");
     }
@@ -96,8 +103,8 @@ fn arguments(site: &Site) -> String {
     if site.shown.is_empty() { String::new() } else { format!("  ({})", site.shown.join(", ")) }
 }
 
-/// The linear address of a site by the files; for a module's code the offset in its file, for its data the linked
-/// address. `None` without a place in memory.
+/// The linear address of a site by the files; for a kernel module and for a program's code the offset in the file, for a
+/// program's data the linked address. `None` without a place in memory.
 fn address(site: &Site) -> Option<u64> {
     match site.place {
         Place::Kernel { linear, .. } | Place::LockNop { linear, .. } | Place::Pointer { linear, .. } => {
@@ -106,7 +113,8 @@ fn address(site: &Site) -> Option<u64> {
         Place::User { offset, .. }
         | Place::UserExit { offset, .. }
         | Place::IsEnabled { offset, .. }
-        | Place::Module { offset, .. } => Some(offset),
+        | Place::Module { offset, .. }
+        | Place::ModulePointer { offset, .. } => Some(offset),
         Place::Semaphore { address, .. } | Place::UserPointer { address, .. } => Some(address),
         Place::Timer(_) | Place::Watch(_) | Place::Event(_) => None,
     }

@@ -418,9 +418,11 @@ fn place(point: &PointView<'_>) -> String {
         Place::Semaphore { module, address } | Place::UserPointer { module, address, .. } => {
             format!("{}:{address:#x}", file_name(module.name()))
         }
-        Place::Module { module, offset } => match module.section_at(*offset) {
-            Some((section, into)) => format!("{}:{section}+{into:#x}", module.name()),
-            None => module.name().to_owned(),
-        },
+        Place::Module { module, offset } | Place::ModulePointer { module, offset, .. } => {
+            match module.section_at(*offset) {
+                Some((section, into)) => format!("{}:{section}+{into:#x}", module.name()),
+                None => module.name().to_owned(),
+            }
+        }
     }
 }

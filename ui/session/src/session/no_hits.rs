@@ -88,7 +88,9 @@ impl Session {
             None => Reason::Disabled,
             Some(Place::Timer(_)) => Reason::NotDue,
             Some(Place::Watch(_)) => Reason::NotAccessed,
-            Some(Place::Module { .. }) if sites == 0 => Reason::NotLoaded(files(&enabled)),
+            Some(Place::Module { .. } | Place::ModulePointer { .. }) if sites == 0 => {
+                Reason::NotLoaded(files(&enabled))
+            }
             Some(place) if sites == 0 => match is_in_program(place) {
                 true => Reason::NotMapped(files(&enabled)),
                 false => return None,
@@ -119,7 +121,7 @@ fn files(points: &[&PointView<'_>]) -> String {
         Place::User { module, .. } | Place::UserExit { module, .. } | Place::UserPointer { module, .. } => {
             Some(module.name().to_owned())
         }
-        Place::Module { module, .. } => Some(module.name().to_owned()),
+        Place::Module { module, .. } | Place::ModulePointer { module, .. } => Some(module.name().to_owned()),
         _ => None,
     };
     let names: BTreeSet<String> = points.iter().filter_map(name).collect();

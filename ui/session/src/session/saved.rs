@@ -25,7 +25,7 @@ use crate::types::GuestTypes;
 
 /// The part of a file for the state outside the machine, and its version.
 const PART: &str = "session";
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
 
 /// The origin of an inserted program, from which another process can insert it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
