@@ -6,6 +6,7 @@ mod attacks;
 mod bad_input;
 mod bad_probes;
 mod cli;
+mod colours;
 #[path = "../../emu/tests/common/mod.rs"]
 mod common;
 mod completions;
@@ -78,8 +79,10 @@ mod listing;
 mod lock_nop;
 mod one_liners;
 mod other_hosts;
+mod pager;
 mod ppdf;
 mod processor_registers;
+mod progress;
 mod recordings;
 mod records;
 mod script;

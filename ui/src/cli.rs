@@ -5,6 +5,7 @@ mod dti;
 mod dump;
 mod fuzz;
 mod gdb;
+mod listings;
 mod machine;
 mod output;
 mod probes;
@@ -37,6 +38,7 @@ use trapline_providers::{Abi, TargetProcess};
 use trapline_session::numbers::{self, NumberError};
 
 use crate::devices::DeviceArgs;
+use crate::progress::When;
 use crate::talk::Color;
 
 /// The exit codes below the help.
@@ -91,9 +93,15 @@ pub struct Cli {
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
     pub color: Color,
+    /// When to show on standard error how far a run, a replay or a conversion has come (docs/shell.md)
+    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
+    pub progress: When,
     /// Print only errors and the requested data
     #[arg(short, long, global = true)]
     pub quiet: bool,
+    /// Do not show listings that are longer than the screen in a pager (docs/shell.md)
+    #[arg(long, global = true)]
+    pub no_pager: bool,
     /// What to do
     #[command(subcommand)]
     pub command: Command,

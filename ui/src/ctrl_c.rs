@@ -2,12 +2,17 @@
 //! the run is in progress, the first signal asks it to end at the next slice, so that its outputs are complete; a
 //! second one ends the program at once. That a shell ignores SIGINT for a command in the background makes no
 //! difference.
+//!
+//! While a pager shows a text, the keyboard is the pager's, and so is Ctrl-C: it ends nothing here.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::failure::Exit;
-use crate::raw;
+use crate::{raw, terminal};
+
+/// Whether a pager has the keyboard.
+static PAGED: AtomicBool = AtomicBool::new(false);
 
 /// The effect of a signal.
 pub struct Signals {
@@ -20,9 +25,13 @@ pub fn prepare() -> Signals {
     let signals = Signals { runs: Arc::default(), asked: Arc::default() };
     let (runs, asked) = (Arc::clone(&signals.runs), Arc::clone(&signals.asked));
     let _ = ctrlc::set_handler(move || {
+        if PAGED.load(Ordering::SeqCst) {
+            return;
+        }
         let again = asked.swap(true, Ordering::SeqCst);
         if again || !runs.load(Ordering::SeqCst) {
             raw::leave();
+            terminal::give_back();
             std::process::exit(Exit::Interrupted.code().into());
         }
     });
@@ -42,4 +51,16 @@ impl Signals {
 pub fn listen() -> Arc<AtomicBool> {
     static SIGNALS: OnceLock<Signals> = OnceLock::new();
     SIGNALS.get_or_init(prepare).run()
+}
+
+/// A pager has the keyboard from here on.
+pub fn leave_to_pager() {
+    PAGED.store(true, Ordering::SeqCst);
+    // Where there is a handler already, this changes nothing.
+    let _ = prepare();
+}
+
+/// The pager has ended.
+pub fn back_from_pager() {
+    PAGED.store(false, Ordering::SeqCst);
 }

@@ -21,20 +21,25 @@ mod options;
 mod outlet;
 mod output;
 mod overwrite;
+mod pager;
+mod progress;
 mod raw;
 mod reserved_file;
 mod talk;
+mod terminal;
 mod wire;
 
 use std::ffi::OsString;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 use crate::cli::{Cli, Command};
 use crate::failure::{Exit, Failure};
-use crate::talk::Talk;
+use crate::pager::{Choice, Output};
+use crate::talk::{Color, Talk};
 
 /// The arguments with `-D KEY = VALUE`, as dprobes(8) has it, joined to `-D KEY=VALUE`.
 fn with_defines_joined(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
@@ -79,47 +84,78 @@ fn main() -> ExitCode {
         Ok(true) => return ExitCode::SUCCESS,
         Err(error) => error.exit(),
     }
-    let mut cli = Cli::parse_from(arguments(std::env::args_os()));
+    let args = arguments(std::env::args_os());
+    let mut cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => return help(&error, &args),
+    };
     if let Command::Run(args) | Command::Record(args) = &mut cli.command {
         args.settle();
     }
-    let talk = Talk::new(cli.color, cli.quiet);
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    let result = match &cli.command {
-        Command::Run(args) | Command::Record(args) => cmd::run::run(args, &mut out, &talk),
-        Command::Replay(args) => cmd::replay::run(args, &mut out, &talk),
-        Command::Diff(args) => cmd::diff::run(args, &mut out, &talk),
-        Command::Verify(args) => cmd::verify::run(args, &mut out, &talk),
-        Command::Dump(args) => cmd::dump::run(args, &mut out, &talk),
-        Command::Fuzz(args) => cmd::fuzz::run(args, &mut out, &talk),
-        Command::Dti(args) => cmd::dti::run(args, &mut out, &talk),
-        Command::List(args) => cmd::list::run(args, &mut out, &talk),
-        Command::Dis(args) => cmd::dis::run(args, &mut out, &talk),
-        Command::Check(args) => cmd::check::run(args, &mut out, &talk),
-        Command::Build(args) => cmd::build::run(args, &talk),
-        Command::Demo(args) => cmd::demo::run(args, &mut out, &talk),
-        Command::Dtrace(args) => cmd::dtrace::run(&args.arguments, &mut out, &talk),
-        Command::Tui(args) => cmd::tui::run(args, &mut out, &talk),
-        Command::Gdb(args) => cmd::gdb::run(args, &mut out, &talk),
-        Command::Man(args) => cmd::man::run(args, &mut out),
-        Command::Completions(args) => cmd::completions::run(args, &mut out),
-        Command::Reference(args) => cmd::reference::run(args, &mut out),
-        Command::Profile(args) => cmd::profile::run(args, &mut out, &talk),
-        Command::Trace(args) => cmd::trace::run(args, &mut out, &talk),
-    };
-    let result = result.and_then(|exit| out.flush().map(|()| exit).map_err(Failure::Output));
-    let exit = match result {
+    let talk = Talk::new(cli.color, cli.quiet).with_progress(cli.progress);
+    let pager = if cli.no_pager || !cli.is_listing() { None } else { Choice::of_environment() };
+    let mut out = Output::new(pager);
+    let result = carried_out(&cli, &mut out, &talk);
+    ExitCode::from(ended(result, &mut out, &talk).code())
+}
+
+/// Carries out a command.
+fn carried_out(cli: &Cli, out: &mut Output, talk: &Talk) -> Result<Exit, Failure> {
+    match &cli.command {
+        Command::Run(args) | Command::Record(args) => cmd::run::run(args, out, talk),
+        Command::Replay(args) => cmd::replay::run(args, out, talk),
+        Command::Diff(args) => cmd::diff::run(args, out, talk),
+        Command::Verify(args) => cmd::verify::run(args, out, talk),
+        Command::Dump(args) => cmd::dump::run(args, out, talk),
+        Command::Fuzz(args) => cmd::fuzz::run(args, out, talk),
+        Command::Dti(args) => cmd::dti::run(args, out, talk),
+        Command::List(args) => cmd::list::run(args, out, talk),
+        Command::Dis(args) => cmd::dis::run(args, out, talk),
+        Command::Check(args) => cmd::check::run(args, out, talk),
+        Command::Build(args) => cmd::build::run(args, talk),
+        Command::Demo(args) => cmd::demo::run(args, out, talk),
+        Command::Dtrace(args) => cmd::dtrace::run(&args.arguments, out, talk),
+        Command::Tui(args) => cmd::tui::run(args, out, talk),
+        Command::Gdb(args) => cmd::gdb::run(args, out, talk),
+        Command::Man(args) => cmd::man::run(args, out),
+        Command::Completions(args) => cmd::completions::run(args, out),
+        Command::Reference(args) => cmd::reference::run(args, out),
+        Command::Profile(args) => cmd::profile::run(args, out, talk),
+        Command::Trace(args) => cmd::trace::run(args, out, talk),
+    }
+}
+
+/// Completes standard output, and tells why the command failed.
+fn ended(result: Result<Exit, Failure>, out: &mut Output, talk: &Talk) -> Exit {
+    let paged = out.is_paged();
+    let finished = out.finish().map_err(Failure::Output);
+    match result.and_then(|exit| finished.map(|()| exit)) {
         Ok(exit) => exit,
-        Err(failure) => {
-            let exit = failure.exit();
+        Err(failure) => match failure.exit() {
+            // Who leaves a pager has seen enough.
+            Exit::Closed if paged => Exit::Ok,
             // A reader that closes the output early needs no message.
-            if exit != Exit::Closed {
+            Exit::Closed => Exit::Closed,
+            exit => {
                 talk.failure(&failure);
+                exit
             }
-            exit
-        }
-    };
-    ExitCode::from(exit.code())
+        },
+    }
+}
+
+/// Shows the help, in a pager if it is long, or what is wrong with the command line.
+fn help(error: &clap::Error, args: &[OsString]) -> ExitCode {
+    let is_help = error.kind() == ErrorKind::DisplayHelp;
+    let pager =
+        if is_help && !args.iter().any(|arg| arg == "--no-pager") { Choice::of_environment() } else { None };
+    let Some(pager) = pager else { error.exit() };
+    let talk = Talk::new(Color::Auto, false);
+    let text = error.render();
+    let text = if talk.colours_data() { text.ansi().to_string() } else { text.to_string() };
+    let mut out = Output::new(Some(pager));
+    let written = out.write_all(text.as_bytes()).map(|()| Exit::Ok).map_err(Failure::Output);
+    ExitCode::from(ended(written, &mut out, &talk).code())
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use trapline_providers::Rules;
-use trapline_session::{Guest, GuestBuilder, SourceOptions, file_name, public_key};
+use trapline_session::{Guest, GuestBuilder, Places, Recording, SourceOptions, file_name, public_key};
 
 use crate::cli::{CmdlineArgs, FbtRules, GuestArgs, ProbeArgs, SourceArgs};
 use crate::devices::DeviceArgs;
 use crate::failure::Failure;
+use crate::progress::meter;
 use crate::talk::Talk;
 
 /// How probe programs are read.
@@ -36,9 +37,22 @@ pub fn source_of_run(args: &ProbeArgs) -> Result<SourceOptions, Failure> {
     Ok(SourceOptions { max_steps: args.max_steps, ..source(&args.source)? })
 }
 
+/// A guest whose runs are seen by the progress line.
+fn metered(image: &str) -> GuestBuilder {
+    GuestBuilder::image(image).metered_by(meter())
+}
+
+/// The guest of a recording.
+///
+/// # Errors
+/// Its files are not there, or are others.
+pub fn of_recording(recording: &Recording, places: &Places) -> Result<GuestBuilder, Failure> {
+    Ok(GuestBuilder::of_recording(recording, places)?.metered_by(meter()))
+}
+
 /// A guest of an image, an initial RAM disk and files of symbols, for D programs.
 pub fn image(image: &str, initrd: Option<&Path>, symbols: &[PathBuf]) -> GuestBuilder {
-    let builder = initrd.into_iter().fold(GuestBuilder::image(image), |builder, file| builder.initrd(file));
+    let builder = initrd.into_iter().fold(metered(image), |builder, file| builder.initrd(file));
     symbols.iter().fold(builder, |builder, file| builder.symbols(file))
 }
 
@@ -66,7 +80,7 @@ pub fn guest(
     cmdline: &CmdlineArgs,
     devices: &DeviceArgs,
 ) -> Result<GuestBuilder, Failure> {
-    let mut guest = devices.add_to(GuestBuilder::image(&args.image).memory(memory));
+    let mut guest = devices.add_to(metered(&args.image).memory(memory));
     for text in &args.module {
         guest = module(guest, text);
     }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::terminal;
 
 /// One destination.
 pub enum Outlet<'a> {
@@ -30,7 +31,7 @@ impl Outlet<'_> {
     pub fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         let written = match self {
             Self::None | Self::Failed(_) => Ok(()),
-            Self::Stderr => io::stderr().write_all(bytes),
+            Self::Stderr => terminal::message(bytes),
             Self::Writer(writer, _) => writer.write_all(bytes).and_then(|()| writer.flush()),
         };
         if written.is_err() {

@@ -13,7 +13,7 @@ use trapline_interposer::{CoreFile, DSetup, HandlerError, ProbeNames, ProgramId}
 use trapline_session::{Compression, CrashDump, DEnd, Names, Observer, Reply, Session, counted};
 use trapline_trace::d::{Consumer, Firing};
 use trapline_trace::{
-    Destination, Destinations, DtraceSink, FileDestination, Formatter, HeaderItems, JsonSink, Logged,
+    Destination, Destinations, DtraceSink, FileDestination, Formatter, HeaderItems, JsonSink, Logged, Paint,
     RawSink, RecordView, RunInfo, Sink, Symbolize, TextSink, WriterDestination,
 };
 
@@ -43,6 +43,8 @@ pub struct Form {
     pub folder: PathBuf,
     /// What the sink says about its output.
     pub notes: Notes,
+    /// The colours of text records.
+    pub paint: Paint,
 }
 
 impl Form {
@@ -68,7 +70,7 @@ impl Form {
         }
         let templates = templates.map(Formatter::initialise).transpose()?;
         let (folder, notes) = (PathBuf::new(), Notes::default());
-        Ok(Self { format, items, symbols, templates, flow: false, folder, notes })
+        Ok(Self { format, items, symbols, templates, flow: false, folder, notes, paint: Paint::default() })
     }
 
     /// Its name.
@@ -82,7 +84,8 @@ impl Form {
 
     /// A sink of this form. That of a CTF trace writes to its folder only.
     pub fn sink<'a>(self, out: impl Write + 'a) -> Box<dyn Sink + 'a> {
-        let text = |out, templates| TextSink::new(out, self.items).with_templates(templates);
+        let text =
+            |out, templates| TextSink::new(out, self.items).with_templates(templates).with_paint(self.paint);
         match self.format {
             RecordFormat::Json => Box::new(JsonSink::new(out, self.items).with_templates(self.templates)),
             RecordFormat::Text if self.symbols => {
@@ -460,9 +463,9 @@ pub fn choose<'a>(
     talk: Talk,
 ) -> Result<Outputs<'a>, Failure> {
     let folder = args.output.clone().unwrap_or_default();
-    let form =
-        Form { flow, folder, ..Form::new(args.format, items, args.symbols, args.templates.as_deref())? };
     let to = log_to(args)?;
+    let form = Form::new(args.format, items, args.symbols, args.templates.as_deref())?;
+    let form = Form { flow, folder, paint: talk.paint(to == "stdout"), ..form };
     no_terminal(args.format, to == "stdout")?;
     let mut out = Some(out);
     let stdout =

@@ -1,12 +1,14 @@
 //! Standard error: messages for a person, never data.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use clap::ValueEnum;
 use trapline_rpn::{Diagnostic, Diagnostics, Severity};
+use trapline_trace::Paint;
 
 use crate::failure::Failure;
-use crate::raw;
+use crate::progress::{Form, Look, Progress, When};
+use crate::{raw, terminal};
 
 /// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -36,30 +38,81 @@ fn has_one_colour(name: &str) -> bool {
     name == "dumb" || dec || name.ends_with("-m") || name.ends_with("-mono")
 }
 
+/// What the environment says about colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Wishes {
+    /// NO_COLOR is set and not empty.
+    none: bool,
+    /// CLICOLOR_FORCE is set and not 0.
+    force: bool,
+    /// CLICOLOR is 0, or the terminal has no colours.
+    off: bool,
+}
+
+impl Wishes {
+    fn of_environment() -> Self {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let one_colour = std::env::var("TERM").is_ok_and(|name| has_one_colour(&name));
+        Self {
+            none: set("NO_COLOR").is_some(),
+            force: set("CLICOLOR_FORCE").is_some_and(|value| value != "0"),
+            off: one_colour || set("CLICOLOR").is_some_and(|value| value == "0"),
+        }
+    }
+
+    /// Whether an output has colours.
+    fn allow(self, is_terminal: bool) -> bool {
+        !self.none && (self.force || is_terminal && !self.off)
+    }
+}
+
 /// The way to standard error.
 #[derive(Debug, Clone, Copy)]
 pub struct Talk {
     color: bool,
+    /// Whether data on standard output have colours.
+    data: bool,
+    /// Whether data have colours wherever they go.
+    always: bool,
     quiet: bool,
+    progress: Option<Form>,
 }
 
 impl Talk {
-    /// Decides on colours by the option, NO_COLOR, TERM and whether there is a terminal.
+    /// Decides on colours by the option, the environment and where there is a terminal.
     pub fn new(color: Color, quiet: bool) -> Self {
-        let allowed = || {
-            let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-            let one_colour = std::env::var("TERM").is_ok_and(|name| has_one_colour(&name));
-            std::io::stderr().is_terminal() && !no_color && !one_colour
-        };
-        let color = match color {
+        let always = color == Color::Always;
+        let of = |is_terminal| match color {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => allowed(),
+            Color::Auto => Wishes::of_environment().allow(is_terminal),
         };
-        Self { color, quiet }
+        let (color, data) = (of(std::io::stderr().is_terminal()), of(std::io::stdout().is_terminal()));
+        Self { color, data, always, quiet, progress: None }
     }
 
-    /// Whether `--color` and NO_COLOR let a screen have colours.
+    /// Lets commands show how far they have come.
+    pub fn with_progress(self, when: When) -> Self {
+        let capable = std::env::var_os("TERM").is_some_and(|name| !name.is_empty() && name != "dumb");
+        Self { progress: when.form(capable && std::io::stderr().is_terminal(), self.quiet), ..self }
+    }
+
+    /// Shows how far the command has come, until what is returned is dropped.
+    pub fn progress(self, look: Look) -> Progress {
+        Progress::begin(self.progress, look)
+    }
+
+    /// Whether data on standard output have colours.
+    pub fn colours_data(self) -> bool {
+        self.data
+    }
+
+    /// The colours of data, which go to standard output or elsewhere.
+    pub fn paint(self, to_stdout: bool) -> Paint {
+        Paint::new(if to_stdout { self.data } else { self.always })
+    }
+
+    /// Whether `--color` and the environment let a screen have colours.
     pub fn colours_screen(self) -> bool {
         self.color
     }
@@ -99,7 +152,7 @@ impl Talk {
             false => format!("{text}\n"),
         };
         // If standard error is closed, there is nowhere to report that.
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        let _ = terminal::message(line.as_bytes());
     }
 
     /// A counter of a run.
@@ -110,14 +163,14 @@ impl Talk {
     /// Bytes, such as a guest's console; `-q` silences them.
     pub fn remark_bytes(&self, bytes: &[u8]) {
         if !self.quiet {
-            let _ = std::io::stderr().write_all(bytes);
+            let _ = terminal::message(bytes);
         }
     }
 
     /// A heading over what follows; `-q` silences it.
     pub fn heading(&self, text: &str) {
         if !self.quiet {
-            self.line(&self.paint(CYAN, &format!("--- {text} ---")));
+            self.line(&self.painted(CYAN, &format!("--- {text} ---")));
         }
     }
 
@@ -133,7 +186,7 @@ impl Talk {
 
     /// One sentence about an error.
     pub fn error(&self, sentence: &str) {
-        self.line(&format!("trapline: {} {}", self.paint(RED, "error:"), safe(sentence)));
+        self.line(&format!("trapline: {} {}", self.painted(RED, "error:"), safe(sentence)));
     }
 
     /// Diagnostics that are not a failure; `-q` silences them.
@@ -164,14 +217,28 @@ impl Talk {
         };
         let marks = |line: &str| !line.trim().is_empty() && line.trim().bytes().all(|byte| byte == b'^');
         let painted = text.lines().enumerate().map(|(n, line)| match n {
-            0 => line.replacen(word, &self.paint(color, word), 1),
-            _ if marks(line) => self.paint(color, line),
+            0 => line.replacen(word, &self.painted(color, word), 1),
+            _ if marks(line) => self.painted(color, line),
             _ => line.to_owned(),
         });
         painted.collect::<Vec<String>>().join("\n")
     }
 
-    fn paint(&self, color: &str, text: &str) -> String {
+    fn painted(&self, color: &str, text: &str) -> String {
         if self.color { format!("{color}{text}{PLAIN}") } else { text.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_asks_for_colours_or_refuses_them() {
+        let (plain, all) = (Wishes::default(), Wishes { none: true, force: true, off: true });
+        assert!(plain.allow(true) && !plain.allow(false));
+        assert!(Wishes { none: false, ..all }.allow(false));
+        assert!(!all.allow(true));
+        assert!(!Wishes { off: true, ..plain }.allow(true));
     }
 }

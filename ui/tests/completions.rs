@@ -42,7 +42,10 @@ fn bash_completes_commands_options_and_their_values() {
     assert_eq!(bash("trapline run --limit"), ["--limit-insns"]);
     assert_eq!(bash("trapline --color "), ["auto", "always", "never"]);
     assert_eq!(bash("trapline run --fbt=s"), ["strict"]);
-    assert_eq!(bash("trapline completions "), ["bash", "zsh", "fish", "--color", "--quiet", "--help"]);
+    assert_eq!(
+        bash("trapline completions "),
+        ["bash", "zsh", "fish", "--color", "--progress", "--quiet", "--no-pager", "--help"]
+    );
     assert_eq!(bash("trapline man trace co"), ["convert"]);
     assert_eq!(bash("trapline check examples/man/2-"), ["examples/man/2-do_fork.rpn"]);
 }

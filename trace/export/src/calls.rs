@@ -152,6 +152,12 @@ impl<T> Calls<T> {
         self.threads.get(&thread)?.calls.last().map(|call| &call.of)
     }
 
+    /// Whether a thread has entered a function of this provider, and not left it.
+    pub fn has_entered(&self, thread: Thread, provider: &str) -> bool {
+        let calls = self.threads.get(&thread).map(|stack| stack.calls.as_slice()).unwrap_or_default();
+        calls.iter().any(|call| call.what.first().is_some_and(|own| own == provider))
+    }
+
     /// The calls that have not ended, innermost first for each thread.
     pub fn take_open(&mut self) -> Vec<T> {
         let threads = std::mem::take(&mut self.threads).into_values();

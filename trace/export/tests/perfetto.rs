@@ -35,6 +35,11 @@ fn fields(mut bytes: &[u8]) -> BTreeMap<u64, Vec<Field>> {
         let key = varint(&mut bytes);
         let field = match key & 7 {
             0 => Field::Number(varint(&mut bytes)),
+            1 => {
+                let (own, rest) = bytes.split_first_chunk().unwrap();
+                bytes = rest;
+                Field::Number(u64::from_le_bytes(*own))
+            }
             2 => {
                 let length = varint(&mut bytes) as usize;
                 let (own, rest) = bytes.split_at(length);
@@ -69,21 +74,37 @@ fn text(of: &BTreeMap<u64, Vec<Field>>, field: u64) -> String {
 /// Time, kind, track, name and value of an event.
 type Event = (u64, u64, u64, String, u64);
 
-/// The events, and the notes.
-fn events(records: &[Record], d: &[Shown]) -> (Vec<Event>, Vec<String>) {
+/// The bytes of a trace, and the notes.
+fn trace(records: &[Record], d: &[Shown]) -> (Vec<u8>, Vec<String>) {
     let (mut out, notes) = (Vec::new(), Notes::default());
     show(&mut PerfettoSink::new(&mut out, items(), notes.clone()), records, d, &end(100, 0));
-    let mut events = Vec::new();
+    (out, notes.take())
+}
+
+/// The events, and the notes.
+fn events(records: &[Record], d: &[Shown]) -> (Vec<Event>, Vec<String>) {
+    let (out, notes) = trace(records, d);
+    let (mut events, mut names) = (Vec::new(), BTreeMap::new());
     for packet in fields(&out).remove(&1).unwrap() {
         let Field::Bytes(packet) = packet else { panic!("a packet is a message") };
         let packet = fields(&packet);
         assert_eq!(number(&packet, 10), 1);
+        // The names of events that this packet describes.
+        let described = bytes(&packet, 12).map(|data| fields(&data)).unwrap_or_default();
+        for name in described.get(&2).into_iter().flatten() {
+            let Field::Bytes(name) = name else { panic!("a name is a message") };
+            let name = fields(name);
+            assert_eq!(names.insert(number(&name, 1), text(&name, 2)), None);
+        }
         let Some(event) = bytes(&packet, 11) else { continue };
+        assert_eq!(number(&packet, 13) & 2, 2, "the packet needs earlier names");
         let event = fields(&event);
+        assert!(!event.contains_key(&23), "a name is described once");
+        let name = event.get(&10).map_or(String::new(), |_| names[&number(&event, 10)].clone());
         let value = if event.contains_key(&30) { number(&event, 30) } else { 0 };
-        events.push((number(&packet, 8), number(&event, 9), number(&event, 11), text(&event, 23), value));
+        events.push((number(&packet, 8), number(&event, 9), number(&event, 11), name, value));
     }
-    (events, notes.take())
+    (events, notes)
 }
 
 #[test]
@@ -140,4 +161,11 @@ fn aggregations_are_counters() {
     let counters: Vec<(u64, u64)> = events.iter().filter(|e| e.1 == 4).map(|e| (e.0, e.4)).collect();
     assert_eq!(counters, [(6, 2), (200, 5), (200, 7)]);
     assert_eq!(events[0].3, "tick-1ms");
+}
+
+#[test]
+fn the_same_texts_again_cost_a_few_bytes() {
+    let size = |count: u64| trace(&(0..count).map(|n| hit(9, n, 1)).collect::<Vec<_>>(), &[]).0.len() as u64;
+    let (few, many) = (size(100), size(1_100));
+    assert!((many - few) / 1_000 < 90, "{} bytes a record", (many - few) / 1_000);
 }

@@ -5,8 +5,9 @@ use std::io::{self, Write};
 
 use super::{End, Reply, RunInfo, Shown, Sink, by_layout, guest_stack, has, stack_trace};
 use crate::d::{Firing, Flow, duration};
-use crate::hex::{HexStyle, push_hex};
+use crate::hex::{HexStyle, hex, push_hex};
 use crate::names::Symbolize;
+use crate::paint::{Paint, Role};
 use crate::printable::{Printable, harmless};
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::template::Formatter;
@@ -22,12 +23,21 @@ pub struct TextSink<W> {
     templates: Option<Formatter>,
     symbols: Option<usize>,
     flow: Option<Box<Flow>>,
+    paint: Paint,
 }
 
 impl<W: Write> TextSink<W> {
     /// A sink that shows the chosen items; major and minor are always shown.
     pub const fn new(out: W, items: HeaderItems) -> Self {
-        Self { out, text: String::new(), items, templates: None, symbols: None, flow: None }
+        Self {
+            out,
+            text: String::new(),
+            items,
+            templates: None,
+            symbols: None,
+            flow: None,
+            paint: Paint::new(false),
+        }
     }
 
     /// Shows data by these templates, if there are any.
@@ -47,6 +57,12 @@ impl<W: Write> TextSink<W> {
     #[must_use]
     pub fn with_flow(self) -> Self {
         Self { flow: Some(Box::default()), ..self }
+    }
+
+    /// Colours the numbers of records, and what matters less.
+    #[must_use]
+    pub fn with_paint(self, paint: Paint) -> Self {
+        Self { paint, ..self }
     }
 
     /// The destination.
@@ -88,12 +104,19 @@ impl<W: Write> Sink for TextSink<W> {
         // Writing to a string cannot fail.
         if let Some(width) = self.symbols {
             let symbol = symbols.symbol(h.ip, h.probe).unwrap_or_else(|| format!("{:#x}", h.ip));
-            let _ = write!(text, "{:>12} {:width$} ", h.icount, harmless(&symbol));
+            let place = format!("{:>12} {:width$}", h.icount, harmless(&symbol));
+            self.paint.push(Role::Dim, &place, &mut text);
+            text.push(' ');
         }
+        let at = text.len();
         header(self.items, record, &mut text);
+        if self.paint.is_on() {
+            let head = text.split_off(at);
+            text.push_str(&self.paint.values(&head));
+        }
         if let Some(probe) = symbols.probe(h.probe) {
-            text.push_str(" probe=");
-            text.push_str(&harmless(&probe.name.in_process(h.process)));
+            let name = format!(" probe={}", harmless(&probe.name.in_process(h.process)));
+            self.paint.push(Role::Dim, &name, &mut text);
         }
         match h.kind {
             Kind::Data => {}
@@ -110,7 +133,7 @@ impl<W: Write> Sink for TextSink<W> {
                     text.push_str(&format!("\n              {}", harmless(line)));
                 }
             }
-            (None, templates) => data(record, symbols, templates.as_ref(), &mut text),
+            (None, templates) => data(record, symbols, templates.as_ref(), self.paint, &mut text),
         }
         text.push('\n');
         let written = self.out.write_all(text.as_bytes());
@@ -158,7 +181,7 @@ fn call(
                 line.push(':');
                 line.push_str(&harmless(&name.name));
             }
-            data(record, symbols, None, &mut line);
+            data(record, symbols, None, Paint::default(), &mut line);
         }
     }
     if let Some(took) = took {
@@ -178,12 +201,18 @@ pub fn record_text(
 ) -> String {
     let digits = usize::from(record.header.width / 4);
     let mut text = record.watch.as_ref().map(|item| watched(item, digits)).unwrap_or_default();
-    data(record, symbols, templates, &mut text);
+    data(record, symbols, templates, Paint::default(), &mut text);
     text.trim_start().to_owned()
 }
 
 /// The data: by templates, if there are any, else by its layout, else as pairs of hex digits.
-fn data(record: &RecordView<'_>, symbols: &dyn Symbolize, templates: Option<&Formatter>, text: &mut String) {
+fn data(
+    record: &RecordView<'_>,
+    symbols: &dyn Symbolize,
+    templates: Option<&Formatter>,
+    paint: Paint,
+    text: &mut String,
+) {
     if let Some(templates) = templates.filter(|_| record.header.kind == Kind::Data) {
         by_template(templates, record, text);
         return;
@@ -191,9 +220,13 @@ fn data(record: &RecordView<'_>, symbols: &dyn Symbolize, templates: Option<&For
     match by_layout(record, symbols) {
         Some(shown) => {
             text.push(' ');
-            text.push_str(&harmless(&shown));
+            text.push_str(&paint.numbers(&harmless(&shown)));
         }
         None if record.data.is_empty() => {}
+        None if paint.is_on() => {
+            text.push(' ');
+            paint.push(Role::Number, &hex(record.data, HexStyle::Pairs), text);
+        }
         None => {
             text.push(' ');
             push_hex(record.data, HexStyle::Pairs, text);

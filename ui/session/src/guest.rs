@@ -22,6 +22,7 @@ use trapline_providers::{Abi, ProbeOptions, Rules, Target, TargetProcess};
 use trapline_rpn::Width;
 
 use crate::files::{FileError, read_file};
+use crate::meter::Meter;
 use crate::recording::Defaults;
 use hardware::Hardware;
 
@@ -431,6 +432,13 @@ impl GuestBuilder {
         self
     }
 
+    /// Has all sessions of it keep up this meter.
+    #[must_use]
+    pub fn metered_by(mut self, meter: &Meter) -> Self {
+        self.hardware.meter = meter.clone();
+        self
+    }
+
     /// Reads all parts of the guest.
     ///
     /// # Errors
@@ -481,6 +489,11 @@ impl Guest {
     /// Whether it will have a virtio console.
     pub fn has_virtio_console(&self) -> bool {
         self.hardware.virtio_console
+    }
+
+    /// What its sessions keep up.
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.hardware.meter
     }
 
     /// Its devices.

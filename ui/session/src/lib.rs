@@ -28,7 +28,7 @@
 //!
 //! This crate prints nothing, never exits, and parses no command line. docs/embedding.md is the tutorial.
 //!
-//! The modules, each of which may use those before it: `plural`, `files`, `numbers`, `versioned`, `ending` (why a run
+//! The modules, each of which may use those before it: `plural`, `meter` (how far runs have come), `files`, `numbers`, `versioned`, `ending` (why a run
 //! ends), `crash` (how a kernel says that it crashed), `programs` (probe programs from files), `listing` (probes,
 //! functions, loaded modules, processes), `snapshot_error`, `commands` and `replies`, `probing`, `recording` (a run as
 //! a value in a file), `guest` (from files to a machine), `types` (types and symbols for D programs), `script`, `session`,
@@ -46,6 +46,7 @@ mod error;
 mod files;
 mod guest;
 mod listing;
+mod meter;
 pub mod numbers;
 mod plural;
 mod probing;
@@ -76,6 +77,7 @@ pub use listing::{
     FunctionRow, How, ListError, Listed, Listing, Loaded, MappedRow, ModuleRow, ProbeRow, ProcessRow, Row,
     Rows, Running, SiteRow, SpotRow, Wanted,
 };
+pub use meter::{Meter, Metered};
 pub use plural::counted;
 pub use probing::Probing;
 pub use programs::{

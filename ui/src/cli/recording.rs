@@ -109,3 +109,10 @@ pub struct QuestionArgs {
     #[arg(long, value_name = "N", value_parser = numbers::positive)]
     pub last: Option<u64>,
 }
+
+impl QuestionArgs {
+    /// Whether there is a question.
+    pub fn any(&self) -> bool {
+        self.who_wrote.is_some() || self.calls.is_some() || self.when.is_some()
+    }
+}

@@ -1,5 +1,6 @@
 //! `trapline diff`: shows where and how two runs begin to differ.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -8,10 +9,12 @@ use trapline_session::{
     Both, Cause, CompareError, ComparedRun, Comparison, FunctionHits, Guest, GuestBuilder, Input, Places,
     Point, Recording, Spot, StackFrame, compare, counted, hits_by_function,
 };
+use trapline_trace::{Paint, Role};
 
 use super::travel;
 use crate::cli::{DiffArgs, Format};
 use crate::failure::{Exit, Failure};
+use crate::progress::of_search;
 use crate::talk::Talk;
 use crate::{no_effect, options};
 
@@ -37,6 +40,7 @@ pub fn run(args: &DiffArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     // Reading a guest's symbols takes longer than running it for a while.
     let second = if is_one_guest(&recordings, args) { None } else { Some(options::open(&builders.b, talk)?) };
     let guests: Both<&Guest> = Both { a: &first, b: second.as_ref().unwrap_or(&first) };
+    let progress = talk.progress(of_search());
     let a = ComparedRun { guest: guests.a, recording: &recordings.a, changed: false };
     let b = ComparedRun { guest: guests.b, recording: &recordings.b, changed: args.b.is_none() };
     let found = compare(&a, &b).map_err(failure)?;
@@ -44,11 +48,12 @@ pub fn run(args: &DiffArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
         Some(spec) => Some(hits_by_function(&a, &b, spec).map_err(failure)?),
         None => None,
     };
+    drop(progress);
     let differs = !found.is_equal() || hits.iter().flatten().any(|row| row.hits.a != row.hits.b);
     let names = Both { a: args.a.display().to_string(), b: name_of_other(args) };
     let written = match args.form.format {
         Format::Json => writeln!(out, "{}", object(&names, &found, hits.as_deref(), differs)),
-        Format::Text => text(&names, &found, hits.as_deref(), out),
+        Format::Text => text(&names, &found, hits.as_deref(), Lines(out, talk.paint(true))),
     };
     written.map_err(Failure::Output)?;
     Ok(if differs { Exit::Different } else { Exit::Ok })
@@ -69,7 +74,7 @@ fn has_two_runs(args: &DiffArgs) -> Result<(), Failure> {
 
 fn builder(recording: &Recording, path: &Path, args: &DiffArgs) -> Result<GuestBuilder, Failure> {
     let places = Places { folders: args.image_dir.clone(), ..Places::of(path) };
-    Ok(GuestBuilder::of_recording(recording, &places)?)
+    options::of_recording(recording, &places)
 }
 
 /// The guest with the requested changes.
@@ -132,17 +137,35 @@ fn object(names: &Both<String>, found: &Comparison, hits: Option<&[FunctionHits]
 }
 
 /// Writes lines with a label and a value.
-struct Lines<'a>(&'a mut dyn Write);
+struct Lines<'a>(&'a mut dyn Write, Paint);
 
 impl Lines<'_> {
     fn line(&mut self, word: &str, text: &str) -> io::Result<()> {
-        writeln!(self.0, "{}", format!("{word:12} {text}").trim_end())
+        let label = format!("{word:12}");
+        let label = if text.is_empty() { label.trim_end() } else { &label };
+        let space = if text.is_empty() { "" } else { " " };
+        writeln!(self.0, "{}{space}{}", self.1.text(Role::Dim, label), text.trim_end())
+    }
+
+    /// The value of the first run.
+    fn a(&self, text: impl Display) -> String {
+        self.1.text(Role::First, &format!("a {text}"))
+    }
+
+    /// The value of the second run.
+    fn b(&self, text: impl Display) -> String {
+        self.1.text(Role::Second, &format!("b {text}"))
+    }
+
+    /// A name with both values.
+    fn both(&self, name: &str, a: &dyn Display, b: &dyn Display) -> String {
+        format!("{name:24} {}  {}", self.a(a), self.b(b))
     }
 
     /// The first of many lines, and the number of the remaining ones.
-    fn many(&mut self, word: &str, all: u64, lines: impl Iterator<Item = String>) -> io::Result<()> {
+    fn many(&mut self, word: &str, all: u64, lines: Vec<String>) -> io::Result<()> {
         let mut shown = 0;
-        for line in lines.take(SHOWN) {
+        for line in lines.into_iter().take(SHOWN) {
             self.line(word, &line)?;
             shown += 1;
         }
@@ -155,7 +178,8 @@ impl Lines<'_> {
     /// Bytes of memory, `all` together.
     fn memory(&mut self, word: &str, all: u64, runs: &[trapline_session::Bytes]) -> io::Result<()> {
         for run in runs.iter().take(SHOWN) {
-            self.line(word, &bytes(run))?;
+            let text = format!("{}  {}  {}", place(run), self.a(&run.values.a), self.b(&run.values.b));
+            self.line(word, &text)?;
         }
         let shown = runs.iter().take(SHOWN).map(|run| run.values.a.split(' ').count() as u64).sum();
         if all > shown {
@@ -169,12 +193,13 @@ impl Lines<'_> {
             Some(input) => format!("at {}: {}", input.icount, input.what),
             None => "nothing".to_owned(),
         };
-        self.line(word, &format!("a {}", said(&inputs.a)))?;
-        self.line(word, &format!("b {}", said(&inputs.b)))
+        self.line(word, &self.a(said(&inputs.a)))?;
+        self.line(word, &self.b(said(&inputs.b)))
     }
 
     fn point(&mut self, what: &str, point: &Point) -> io::Result<()> {
         writeln!(self.0)?;
+        let what = &self.1.text(Role::Name, what);
         let begins = format!("after {}", counted(point.icount, "instruction"));
         match point.cause {
             Cause::Start => writeln!(self.0, "{what} differ from the start")?,
@@ -188,21 +213,18 @@ impl Lines<'_> {
         if point.at.a == point.at.b {
             self.line(word, &spot(&point.at.a))?;
         } else {
-            self.line(word, &format!("a {}", spot(&point.at.a)))?;
-            self.line(word, &format!("b {}", spot(&point.at.b)))?;
+            self.line(word, &self.a(spot(&point.at.a)))?;
+            self.line(word, &self.b(spot(&point.at.b)))?;
         }
         let registers = point.registers.iter();
-        let row = |name: &str, a: &dyn std::fmt::Display, b: &dyn std::fmt::Display| {
-            format!("{name:24} a {a}  b {b}")
-        };
-        self.many(
-            "register",
-            registers.len() as u64,
-            registers.map(|r| row(&r.name, &r.values.a, &r.values.b)),
-        )?;
+        let rows: Vec<String> =
+            registers.map(|r| self.both(&r.name, &r.values.a, &r.values.b)).take(SHOWN).collect();
+        self.many("register", point.registers.len() as u64, rows)?;
         self.memory("memory", point.bytes, &point.memory)?;
-        let fields = point.devices.iter().map(|f| row(&f.name, &short(&f.values.a), &short(&f.values.b)));
-        self.many("device", point.fields, fields)?;
+        let fields = point.devices.iter().take(SHOWN);
+        let rows: Vec<String> =
+            fields.map(|f| self.both(&f.name, &short(&f.values.a), &short(&f.values.b))).collect();
+        self.many("device", point.fields, rows)?;
         self.inputs("last input", &point.inputs)?;
         let Both { a, b } = &point.stacks;
         if a == b {
@@ -224,7 +246,8 @@ impl Lines<'_> {
         writeln!(self.0)?;
         let different = rows.iter().filter(|row| row.hits.a != row.hits.b);
         for row in different.clone() {
-            self.line("hits", &format!("{:32} a {:>10}  b {:>10}", row.function, row.hits.a, row.hits.b))?;
+            let (a, b) = (format!("{:>10}", row.hits.a), format!("{:>10}", row.hits.b));
+            self.line("hits", &format!("{:32} {}  {}", row.function, self.a(a), self.b(b)))?;
         }
         let same = (rows.len() - different.count()) as u64;
         self.line("hits", &format!("{} with the same number in both", counted(same, "function")))
@@ -249,20 +272,20 @@ fn spot(spot: &Spot) -> String {
     text
 }
 
-fn bytes(bytes: &trapline_session::Bytes) -> String {
+/// Where bytes are.
+fn place(bytes: &trapline_session::Bytes) -> String {
     let mut place = format!("phys:{:#x}", bytes.physical);
     place.extend(bytes.linear.iter().map(|at| format!(" {at:#x}")));
     place.extend(bytes.symbol.iter().map(|symbol| format!(" {symbol}")));
-    format!("{place}  a {}  b {}", bytes.values.a, bytes.values.b)
+    place
 }
 
 fn text(
     names: &Both<String>,
     found: &Comparison,
     hits: Option<&[FunctionHits]>,
-    out: &mut dyn Write,
+    mut lines: Lines<'_>,
 ) -> io::Result<()> {
-    let mut lines = Lines(out);
     lines.line("a", &names.a)?;
     lines.line("b", &names.b)?;
     let compared = counted(found.checkpoints.compared as u64, "checkpoint");
@@ -305,8 +328,8 @@ fn text(
             Some(ending) => format!("{ending} after {}", counted(end.icount, "instruction")),
             None => format!("ends after {}", counted(end.icount, "instruction")),
         };
-        lines.line("end", &format!("a {}", said(&ends.a)))?;
-        lines.line("end", &format!("b {}", said(&ends.b)))?;
+        lines.line("end", &lines.a(said(&ends.a)))?;
+        lines.line("end", &lines.b(said(&ends.b)))?;
     }
     found.devices.iter().try_for_each(|point| lines.point("devices", point))?;
     found.point.iter().try_for_each(|point| lines.point("registers or memory", point))?;

@@ -9,7 +9,7 @@ use serde_json::json;
 use trapline_interposer::{Point, Way};
 use trapline_providers::{Disassembly, Line, disassemble, resolve};
 use trapline_session::{CommandError, DEFAULT_MEMORY, Guest, counted, read_program};
-use trapline_trace::{HexStyle, hex};
+use trapline_trace::{HexStyle, Paint, Role, hex};
 
 use crate::cli::{CmdlineArgs, DisArgs, Format};
 use crate::cmd::check_d::{self, Wrong};
@@ -92,7 +92,7 @@ pub fn run(args: &DisArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
         .map(|(line, points)| Row { line, armed: every || !points.is_empty(), points })
         .collect();
     let written = match args.form.format {
-        Format::Text => text(args, &guest, &listing, &rows, out),
+        Format::Text => text((args, talk.paint(true)), &guest, &listing, &rows, out),
         Format::Json => json_lines(args, &guest, &listing, &rows, out),
     };
     written.and_then(|()| out.flush()).map_err(Failure::Output)?;
@@ -163,8 +163,18 @@ fn widest(texts: impl Iterator<Item = usize>) -> usize {
     texts.max().unwrap_or_default()
 }
 
+/// An instruction with its mnemonic and numbers in colours, in a column of this width.
+fn instruction(text: &str, width: usize, paint: Paint) -> String {
+    let padded = format!("{text:width$}");
+    if !paint.is_on() {
+        return padded;
+    }
+    let (mnemonic, operands) = padded.split_at(padded.find(' ').unwrap_or(padded.len()));
+    format!("{}{}", paint.text(Role::Mnemonic, mnemonic), paint.numbers(operands))
+}
+
 fn text(
-    args: &DisArgs,
+    (args, paint): (&DisArgs, Paint),
     guest: &Guest,
     listing: &Disassembly,
     rows: &[Row<'_>],
@@ -180,19 +190,27 @@ fn text(
             "{:digits$}  {:labels$}  {:bytes$} {:texts$}  {:bytes$} {:patched$}  displaced",
             "address", "", "original", "", "patched", "",
         );
-        writeln!(out, "{}", head.trim_end())?;
+        writeln!(out, "{}", paint.text(Role::Dim, head.trim_end()))?;
     }
     for row in rows {
         let line = row.line;
-        let own = hex(&line.bytes, HexStyle::Spaced);
         let name = label(listing, line);
-        write!(out, "{:#0digits$x}  {name:labels$}  {own:bytes$} {:texts$}  ", line.address, line.text)?;
+        let address = paint.text(Role::Dim, &format!("{:#0digits$x}", line.address));
+        let own = format!("{:bytes$}", hex(&line.bytes, HexStyle::Spaced));
+        let own = paint.text(Role::Dim, &own);
+        write!(out, "{address}  {name:labels$}  {own} {}  ", instruction(&line.text, texts, paint))?;
         if args.armed {
-            let seen = hex(&row.patched(), HexStyle::Spaced);
-            write!(out, "{seen:bytes$} {:patched$}  ", row.patched_text())?;
+            let seen = format!("{:bytes$}", hex(&row.patched(), HexStyle::Spaced));
+            let role = if row.armed { Role::Notice } else { Role::Dim };
+            let seen = paint.text(role, &seen);
+            write!(out, "{seen} {}  ", instruction(&row.patched_text(), patched, paint))?;
         }
-        write!(out, "{:11}  {}", word(line.way), line.why)?;
-        if row.points.is_empty() { writeln!(out)? } else { writeln!(out, "  <- {}", row.points.join(", "))? }
+        let role = if line.way == Way::Stepped { Role::Notice } else { Role::Second };
+        write!(out, "{}  {}", paint.text(role, &format!("{:11}", word(line.way))), line.why)?;
+        match row.points.is_empty() {
+            true => writeln!(out)?,
+            false => writeln!(out, "  {}", paint.text(Role::Name, &format!("<- {}", row.points.join(", "))))?,
+        }
     }
     Ok(())
 }

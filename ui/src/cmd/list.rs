@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use trapline_emu::symbols::UserModule;
 use trapline_providers::{
-    Description, FunctionGlob, MatchError, Refused, refused, refused_of, user_functions, user_probes,
+    Description, Function, FunctionGlob, MatchError, Refused, refused, refused_of, user_functions,
+    user_probes,
 };
 use trapline_session::{
     Condition, DEFAULT_MEMORY, Ending, Guest, How, Limits, ListError, Listing, Look, Probing, Script,
     Session, Wanted, counted, user_module,
 };
-use trapline_trace::{HeaderItems, TextSink};
+use trapline_trace::{HeaderItems, Paint, Role, TextSink};
 
 use crate::cli::{FirstArgs, Format, ListArgs};
 use crate::cmd::dump::look;
@@ -21,6 +22,7 @@ use crate::cmd::rows::json_lines;
 use crate::cmd::run::{bits, digits};
 use crate::failure::{Exit, Failure};
 use crate::output::Outputs;
+use crate::progress::of_runs;
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect, options};
 
@@ -153,6 +155,7 @@ fn run_first(args: &FirstArgs, guest: &Guest, talk: &Talk) -> Result<(Session, E
     let mut session = guest.start(Probing::default())?;
     let condition = args.until.iter().fold(Condition::end(), |condition, text| condition.or_console(text));
     let limit = args.at.or(args.limit_insns).unwrap_or(u64::MAX);
+    let _progress = talk.progress(of_runs(args.at.or(args.limit_insns)));
     let limits = Limits::insns(limit).cancelled_by(ctrl_c::listen());
     let sink = Box::new(TextSink::new(io::sink(), HeaderItems::default()));
     let mut outputs = Outputs::only(sink, *talk);
@@ -183,7 +186,7 @@ fn write(
     let how = How { verbose: args.verbose, opcode: args.opcode, bytes: args.bytes, digits };
     let written = match args.form.format {
         Format::Text => {
-            let lines = found.text(how);
+            let lines = painted(found, found.text(how), talk.paint(true));
             lines
                 .iter()
                 .try_for_each(|line| writeln!(out, "{line}"))
@@ -194,4 +197,23 @@ fn write(
     written.and_then(|()| out.flush()).map_err(Failure::Output)?;
     talk.note(&found.sentence(wanted));
     Ok(exit)
+}
+
+/// The lines of a listing in colours.
+fn painted(found: &Listing, lines: Vec<String>, paint: Paint) -> Vec<String> {
+    if !paint.is_on() {
+        return lines;
+    }
+    let functions: &[Function] = if let Listing::Functions(all) = found { all } else { &[] };
+    let painted = lines.iter().enumerate().map(|(n, line)| {
+        let function = functions.get(n);
+        if function.is_none() && n == 0 {
+            return paint.text(Role::Dim, line);
+        }
+        match function.and_then(|function| Some((line.strip_suffix(&*function.name)?, &function.name))) {
+            Some((head, name)) => format!("{}{}", paint.numbers(head), paint.text(Role::Name, name)),
+            None => paint.numbers(line),
+        }
+    });
+    painted.collect()
 }

@@ -1,6 +1,6 @@
 //! `replay --at`: the actions of scripts, one per line of standard input, at a position of a run.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -11,6 +11,7 @@ use trapline_session::{Command, FileError, Session, SourceOptions, text_of};
 use crate::failure::Failure;
 use crate::output::Outputs;
 use crate::talk::Talk;
+use crate::terminal;
 
 /// What messages call standard input.
 pub const STDIN: &str = "standard input";
@@ -56,12 +57,14 @@ pub fn shell(
     cancelled: &AtomicBool,
     talk: &Talk,
 ) -> Result<Said, Failure> {
+    // A person may type from here on.
+    terminal::end_line(|| {});
     let (lines, mut right) = (lines(), true);
     let prompts = std::io::stdin().is_terminal();
     for number in 1.. {
         if prompts {
             // If standard error is closed, there is nowhere to report that.
-            let _ = write!(std::io::stderr(), "{PROMPT}");
+            let _ = terminal::message(PROMPT.as_bytes());
         }
         let line = match next_line(&lines, cancelled) {
             Ok(line) => line,

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use trapline_session::{
-    Between, Call, Calls, GuestBuilder, Left, Places, Position, QuestionError, Recording, Span, Turn, Turns,
-    Writer, Writers, calls, counted, span_of, when, who_wrote,
+    Between, Call, Calls, Left, Places, Position, QuestionError, Recording, Span, Turn, Turns, Writer,
+    Writers, calls, counted, span_of, when, who_wrote,
 };
 
 use super::by_count::by_count;
 use super::travel;
 use crate::cli::{RecordFormat, ReplayArgs};
 use crate::failure::{Exit, Failure};
+use crate::progress::of_search;
 use crate::talk::Talk;
 use crate::{ctrl_c, options};
 
@@ -34,7 +35,7 @@ pub fn answer(
     talk: &Talk,
 ) -> Result<Option<Exit>, Failure> {
     let asked = &args.questions;
-    if asked.who_wrote.is_none() && asked.calls.is_none() && asked.when.is_none() {
+    if !asked.any() {
         return Ok(None);
     }
     if !matches!(args.output.format, RecordFormat::Text | RecordFormat::Json) {
@@ -44,7 +45,8 @@ pub fn answer(
     let _signals = ctrl_c::prepare();
     let cancelled = Arc::default();
     let places = Places { folders: args.image_dir.clone(), ..Places::of(&args.file) };
-    let guest = options::open(&GuestBuilder::of_recording(recording, &places)?, talk)?;
+    let guest = options::open(&options::of_recording(recording, &places)?, talk)?;
+    let _progress = talk.progress(of_search());
     let place = |option, position: Option<Position>| match position {
         None => Ok(None),
         Some(position) => match by_count(&guest, recording, &cancelled, (option, position))? {

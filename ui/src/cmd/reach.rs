@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use trapline_session::{
-    Condition, DEFAULT_MEMORY, Ending, GuestBuilder, HISTORY_MEM, Limits, Places, Position, Probing,
-    RecordedCourse, Recording, Script, Session, Timeline, TravelError, Way, counted, read_file,
+    Condition, DEFAULT_MEMORY, Ending, HISTORY_MEM, Limits, Places, Position, Probing, RecordedCourse,
+    Recording, Script, Session, Timeline, TravelError, Way, counted, read_file,
 };
 use trapline_trace::{HeaderItems, TextSink};
 
@@ -16,6 +16,7 @@ use crate::cli::{MachineArgs, is_recording};
 use crate::failure::{Exit, Failure};
 use crate::options;
 use crate::output::Outputs;
+use crate::progress::of_runs;
 use crate::talk::Talk;
 
 /// The flag that a signal sets.
@@ -48,7 +49,7 @@ pub fn machine(
     talk: &Talk,
 ) -> Reached {
     if is_recording(image) {
-        return recorded(image, args, cancelled);
+        return recorded(image, args, cancelled, talk);
     }
     let mut session = start(image, args, talk)?;
     if let Some(path) = snapshot {
@@ -90,7 +91,7 @@ pub fn timeline(image: &Path, args: &MachineArgs, cancelled: &Cancelled) -> Resu
     options::check_folders(&args.image_dir)?;
     let recording = Recording::read(image)?;
     let places = Places { folders: args.image_dir.clone(), ..Places::of(image) };
-    let guest = GuestBuilder::of_recording(&recording, &places)?.open()?;
+    let guest = options::of_recording(&recording, &places)?.open()?;
     let mut session = guest.start(recording.config().probing.clone())?;
     let mut course = RecordedCourse::of(&recording, Way::Same, |_| true);
     session.begin_as(&mut course).map_err(|diverged| Failure::Diverged(diverged.to_string()))?;
@@ -99,12 +100,24 @@ pub fn timeline(image: &Path, args: &MachineArgs, cancelled: &Cancelled) -> Resu
 }
 
 /// Goes to the position in a recording.
-fn recorded(image: &Path, args: &MachineArgs, cancelled: &Cancelled) -> Reached {
+fn recorded(image: &Path, args: &MachineArgs, cancelled: &Cancelled, talk: &Talk) -> Reached {
     let mut timeline = timeline(image, args, cancelled)?;
-    match timeline.goto(args.at.unwrap_or(Position::BeforeEnd(0))) {
+    let at = args.at.unwrap_or(Position::BeforeEnd(0));
+    let end = timeline.end().and_then(|(end, _)| count_of(at, end.icount));
+    let _progress = talk.progress(of_runs(end));
+    match timeline.goto(at) {
         Ok(_) => Ok(Some((timeline.into_session(), Exit::Ok))),
         Err(TravelError::Interrupted) => Ok(None),
         Err(error) => Err(travel::failure(error)),
+    }
+}
+
+/// The instruction count of a position in a run of this length; nothing if only the run shows it.
+pub fn count_of(position: Position, length: u64) -> Option<u64> {
+    match position {
+        Position::At { icount, .. } => Some(icount.min(length)),
+        Position::BeforeEnd(before) => Some(length.saturating_sub(before)),
+        Position::Hit(_) | Position::InHit { .. } => None,
     }
 }
 
@@ -136,6 +149,7 @@ fn live(mut session: Session, args: &MachineArgs, cancelled: &Cancelled, talk: &
         return Err(Failure::Usage(text));
     }
     let condition = args.until.iter().fold(Condition::end(), |condition, text| condition.or_console(text));
+    let _progress = talk.progress(of_runs(at.or(args.limit_insns)));
     let limits =
         Limits::insns(at.or(args.limit_insns).unwrap_or(u64::MAX)).cancelled_by(Arc::clone(cancelled));
     let sink = Box::new(TextSink::new(io::sink(), HeaderItems::default()));

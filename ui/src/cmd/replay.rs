@@ -18,6 +18,7 @@ use super::by_count::by_count;
 use super::insert::{insert_all, probing};
 use super::only::Only;
 use super::position::{Actions, EndedBy, Said};
+use super::reach::count_of;
 use super::report::{self, Ended};
 use super::run::{ask, begin_recording, bits, end_d, with_observe_only};
 use super::travel::Travel;
@@ -27,6 +28,7 @@ use crate::failure::{Exit, Failure};
 use crate::late_file::LateFile;
 use crate::no_effect::Uses;
 use crate::output::{Outputs, Wants, choose};
+use crate::progress::of_runs;
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect, options, overwrite};
 
@@ -60,7 +62,11 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
         out,
         *talk,
     )?;
+    let length = recording.end().icount;
+    let end = args.to.or(args.at).map_or(Some(length), |position| count_of(position, length));
+    let progress = talk.progress(of_runs(end));
     let exit = replay.run(outputs)?;
+    drop(progress);
     if args.speed_report {
         replay.say_speed(from);
     }
@@ -99,7 +105,7 @@ impl<'a> Replay<'a> {
     ) -> Result<Self, Failure> {
         let asks = args.probes.any();
         let places = Places { folders: args.image_dir.clone(), ..Places::of(&args.file) };
-        let builder = GuestBuilder::of_recording(recording, &places)?;
+        let builder = options::of_recording(recording, &places)?;
         let probing = if asks { probing(&args.probes) } else { recording.config().probing.clone() };
         let guest = options::open(&builder, talk)?;
         if asks {

@@ -23,6 +23,7 @@ use crate::interactive::{self, Person};
 use crate::late_file::LateFile;
 use crate::no_effect::Uses;
 use crate::output::{Outputs, Wants, choose};
+use crate::progress::of_runs;
 use crate::reserved_file::ReservedFile;
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect, options, overwrite};
@@ -64,11 +65,13 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let dump = args.dump_on_crash.as_deref().map(ReservedFile::reserve).transpose()?;
     args.dti_on_crash.as_deref().map_or(Ok(()), dti::save::reserve)?;
     let limits = Limits::insns(args.limit_insns.unwrap_or(u64::MAX)).cancelled_by(Arc::clone(&cancelled));
+    let progress = (!args.interactive).then(|| talk.progress(of_runs(args.limit_insns)));
     let ran = if args.interactive {
         prepared.run_by_hand(args, &limits, cancelled, &mut outputs, talk)
     } else {
         prepared.run(args, &limits, &mut outputs, None, talk)
     };
+    drop(progress);
     prepared.finish(args, ran, (snapshot, dump), outputs, talk)
 }
 

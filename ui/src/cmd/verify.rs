@@ -4,15 +4,17 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use diffy::DiffOptions;
-use trapline_session::{Case, CaseError, Failed, FileError, Passed, Places, counted};
+use trapline_session::{Case, CaseError, Failed, FileError, Meter, Passed, Places, counted};
+use trapline_trace::{Paint, Role};
 
 use crate::cli::VerifyArgs;
 use crate::failure::{Exit, Failure};
+use crate::progress::{Look, Sight, short};
 use crate::talk::Talk;
 use crate::{ctrl_c, no_effect};
 
@@ -49,6 +51,14 @@ impl Outcome {
             }
             Err(error) => format!("ERROR   {path}: {error}"),
         }
+    }
+
+    /// The same, whose first word has a colour.
+    fn painted(&self, paint: Paint) -> String {
+        let line = self.line();
+        let (word, rest) = line.split_at(line.find(' ').unwrap_or(line.len()));
+        let role = if self.passed() { Role::Second } else { Role::First };
+        format!("{}{rest}", paint.text(role, word))
     }
 
     /// The differences, in lines.
@@ -91,9 +101,13 @@ pub fn run(args: &VerifyArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
     }
     let junit_file = args.junit.as_deref().map(|path| ("the results", path));
     crate::overwrite::check(paths.iter().map(PathBuf::as_path), junit_file)?;
-    let outcomes = run_all(&paths, args, &ctrl_c::listen());
+    let watched: Arc<Vec<Watched>> = Arc::new(paths.iter().map(|_| Watched::default()).collect());
+    let progress = talk.progress(of_all(Arc::clone(&watched)));
+    let outcomes = run_all(&paths, args, &watched, &ctrl_c::listen());
+    drop(progress);
+    let paint = talk.paint(true);
     for outcome in &outcomes {
-        let text = format!("{}\n{}", outcome.line(), outcome.difference());
+        let text = format!("{}\n{}", outcome.painted(paint), painted(&outcome.difference(), paint));
         out.write_all(text.as_bytes()).map_err(Failure::Output)?;
     }
     // Data must come before the messages about it.
@@ -117,6 +131,20 @@ pub fn run(args: &VerifyArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
         (false, true) => Exit::BadFile,
         (false, false) => Exit::Ok,
     })
+}
+
+/// The lines of differences in colours.
+fn painted(difference: &str, paint: Paint) -> String {
+    let line = |line: &str| {
+        let role = match line.trim_start().chars().next() {
+            Some('-') => Role::First,
+            Some('+') => Role::Second,
+            Some('@') => Role::Number,
+            _ => return format!("{line}\n"),
+        };
+        format!("{}\n", paint.text(role, line))
+    };
+    difference.lines().map(line).collect()
 }
 
 /// The recordings that the paths name, folders in the order of names.
@@ -151,9 +179,43 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// How far the run of one recording has come.
+#[derive(Clone, Default)]
+struct Watched {
+    meter: Meter,
+    /// Instructions of the recorded run, once it was read.
+    insns: Arc<AtomicU64>,
+    /// Whether there is a result.
+    done: Arc<AtomicBool>,
+}
+
+/// How far all of them have come.
+fn of_all(watched: Arc<Vec<Watched>>) -> Look {
+    Box::new(move || {
+        let (mut done, mut executed, mut part) = (0, 0, 0.0);
+        for one in watched.iter() {
+            let (now, insns) = (one.meter.read(), one.insns.load(Ordering::Relaxed));
+            executed += now.executed;
+            if one.done.load(Ordering::Relaxed) {
+                (done, part) = (done + 1, part + 1.0);
+            } else if insns > 0 {
+                part += (now.icount as f64 / insns as f64).min(1.0);
+            }
+        }
+        let all = counted(watched.len() as u64, "recording");
+        let words = format!("{done} of {all}, {} instructions", short(executed).trim());
+        Sight { part: Some(part / watched.len().max(1) as f64), words, done: executed }
+    })
+}
+
 /// Runs all recordings, a limited number at a time; returns the results in the order of the paths. When the flag is
 /// raised, no further run begins, and runs in progress have no result.
-fn run_all(paths: &[PathBuf], args: &VerifyArgs, cancelled: &Arc<AtomicBool>) -> Vec<Outcome> {
+fn run_all(
+    paths: &[PathBuf],
+    args: &VerifyArgs,
+    watched: &[Watched],
+    cancelled: &Arc<AtomicBool>,
+) -> Vec<Outcome> {
     let left: Mutex<VecDeque<(usize, &PathBuf)>> = Mutex::new(paths.iter().enumerate().collect());
     let done: Mutex<Vec<(usize, Outcome)>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -162,7 +224,9 @@ fn run_all(paths: &[PathBuf], args: &VerifyArgs, cancelled: &Arc<AtomicBool>) ->
                 // A thread that panicked would have poisoned a lock, and panics do not happen while one is held.
                 let next = || left.lock().ok().and_then(|mut left| left.pop_front());
                 while let Some((number, path)) = next().filter(|_| !cancelled.load(Ordering::SeqCst)) {
-                    let outcome = run_one(path, args, cancelled);
+                    let seen = watched.get(number).cloned().unwrap_or_default();
+                    let outcome = run_one(path, args, &seen, cancelled);
+                    seen.done.store(true, Ordering::Relaxed);
                     if !matches!(outcome.result, Err(CaseError::Interrupted))
                         && let Ok(mut done) = done.lock()
                     {
@@ -177,11 +241,15 @@ fn run_all(paths: &[PathBuf], args: &VerifyArgs, cancelled: &Arc<AtomicBool>) ->
     done.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-fn run_one(path: &Path, args: &VerifyArgs, cancelled: &Arc<AtomicBool>) -> Outcome {
+fn run_one(path: &Path, args: &VerifyArgs, seen: &Watched, cancelled: &Arc<AtomicBool>) -> Outcome {
     let from = Instant::now();
     let places = Places { folders: args.image_dir.clone(), ..Places::of(path) };
     let mut updated = false;
-    let read = || Case::read(path).map(|case| case.cancelled_by(Arc::clone(cancelled)));
+    let read = || {
+        let case = Case::read(path)?;
+        seen.insns.store(case.insns(), Ordering::Relaxed);
+        Ok::<Case, CaseError>(case.metered_by(&seen.meter).cancelled_by(Arc::clone(cancelled)))
+    };
     let mut run = || {
         let result = read()?.run(&places);
         if !args.update || matches!(result, Ok(Ok(_)) | Err(CaseError::Interrupted)) {

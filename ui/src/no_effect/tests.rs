@@ -15,7 +15,9 @@ use crate::output::Form;
 /// the options of `run`.
 const TABLE: &str = "
 - | --color | -
+- | --progress | -
 - | --quiet | -
+- | --no-pager | -
 run | --module | -
 run | --initrd | -
 run | --file | run embedded:ia32 --file /a=b

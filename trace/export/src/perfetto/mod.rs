@@ -1,8 +1,10 @@
 //! A Perfetto trace: tracks by process and thread, slices from entries and returns, instants for all other probes.
 //!
 //! Slices nest and balance on each track: a return without an entry is dropped, a call that has not ended is closed at
-//! the end. Timestamps are virtual nanoseconds.
+//! the end. Each flow has one begin and one end. Timestamps are virtual nanoseconds.
 
+mod flows;
+mod interned;
 mod packets;
 mod wire;
 
@@ -15,6 +17,8 @@ use trapline_trace::{End, HeaderItems, Kind, RecordView, Reply, RunInfo, Shown, 
 use crate::calls::{Calls, Step, Thread};
 use crate::hit::{Hit, members, plain};
 use crate::notes::Notes;
+use flows::Flows;
+use interned::Interned;
 use packets::{Event, Track, Type};
 
 /// What has a track.
@@ -39,6 +43,8 @@ pub struct PerfettoSink<W> {
     calls: Calls<u64>,
     /// The CPUs on which a task runs, since sched said so.
     running: BTreeMap<u32, bool>,
+    flows: Flows,
+    texts: Interned,
     /// The event of the last hit: its stacks may follow.
     waiting: Option<((u64, u32, u32), Event)>,
     /// Aggregations of the end, whose time comes later.
@@ -62,6 +68,8 @@ impl<W: Write> PerfettoSink<W> {
             tracks: BTreeMap::new(),
             calls: Calls::default(),
             running: BTreeMap::new(),
+            flows: Flows::default(),
+            texts: Interned::default(),
             waiting: None,
             left: Vec::new(),
             now: 0,
@@ -73,7 +81,7 @@ impl<W: Write> PerfettoSink<W> {
 
     fn write(&mut self, event: &Event) -> io::Result<()> {
         let first = !std::mem::replace(&mut self.begun, true);
-        self.out.write_all(&packets::event(event, first))
+        self.out.write_all(&packets::event(event, first, &mut self.texts))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -135,7 +143,11 @@ impl<W: Write> PerfettoSink<W> {
         let time = self.time(hit.time);
         let thread = Thread::of(hit, self.items);
         let track = self.thread(thread, &hit.task)?;
-        self.scheduled(hit, time)?;
+        let mut arriving = match thread {
+            Thread::Task { .. } => self.flows.arriving(hit),
+            Thread::Cpu(_) => Vec::new(),
+        };
+        self.scheduled(hit, time, &mut arriving)?;
         let (function, name) = (hit.part(|p| &p.function), hit.part(|p| &p.name));
         let mut event = Event::new(Type::Instant, time, track);
         event.annotations = annotations;
@@ -163,17 +175,44 @@ impl<W: Write> PerfettoSink<W> {
                     for track in inner {
                         self.write(&Event::new(Type::SliceEnd, time, *track))?;
                     }
+                    self.goes_on(&mut arriving, time, track)?;
                     event.kind = Type::SliceEnd;
                     (event.name, event.category) = (String::new(), String::new());
                 }
             }
             _ => {}
         }
+        event.ends = arriving;
+        let calls = matches!(thread, Thread::Task { .. }) && self.calls.has_entered(thread, "syscall");
+        event.begins.extend(calls.then(|| self.flows.beginning(hit, &event.annotations)).flatten());
         Ok(event)
     }
 
-    /// Shows what runs on a CPU, if the firing says so.
-    fn scheduled(&mut self, hit: &Hit, time: u64) -> io::Result<()> {
+    /// Ends flows in a call that ends now: an end of a slice is not where something goes on.
+    fn goes_on(&mut self, flows: &mut Vec<u64>, time: u64, track: u64) -> io::Result<()> {
+        if flows.is_empty() {
+            return Ok(());
+        }
+        let (name, ends) = ("continues".to_owned(), std::mem::take(flows));
+        self.write(&Event { name, ends, ..Event::new(Type::Instant, time, track) })
+    }
+
+    /// Ends the flows to threads that do not go on before the end.
+    fn end_flows(&mut self, time: u64) -> io::Result<()> {
+        for (pid, ends) in self.flows.take_pending() {
+            let known = self.tracks.keys().find_map(|key| match key {
+                Key::Thread(thread @ Thread::Task { pid: own, .. }) if *own == pid => Some(*thread),
+                _ => None,
+            });
+            let track = self.thread(known.unwrap_or(Thread::Task { process: pid, pid }), "")?;
+            let name = "does not run before the end".to_owned();
+            self.write(&Event { name, ends, ..Event::new(Type::Instant, time, track) })?;
+        }
+        Ok(())
+    }
+
+    /// Shows what runs on a CPU, if the firing says so. The flows to the thread end there.
+    fn scheduled(&mut self, hit: &Hit, time: u64, arriving: &mut Vec<u64>) -> io::Result<()> {
         if hit.part(|p| &p.provider) != "sched" {
             return Ok(());
         }
@@ -193,6 +232,7 @@ impl<W: Write> PerfettoSink<W> {
                 (task, pid) => format!("{task} {pid}"),
             };
             event.category = "sched".to_owned();
+            event.ends = std::mem::take(arriving);
             self.write(&event)?;
         }
         Ok(())
@@ -330,6 +370,7 @@ impl<W: Write> Sink for PerfettoSink<W> {
         for object in std::mem::take(&mut self.left) {
             self.counters(&object, time)?;
         }
+        self.end_flows(time)?;
         let open = self.calls.take_open();
         for track in &open {
             self.write(&Event::new(Type::SliceEnd, time, *track))?;

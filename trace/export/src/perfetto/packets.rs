@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::interned::{Interned, Kind};
 use super::wire::Message;
 
 /// `Trace.packet`.
@@ -12,6 +13,7 @@ mod packet {
     pub const TIMESTAMP: u32 = 8;
     pub const TRUSTED_PACKET_SEQUENCE_ID: u32 = 10;
     pub const TRACK_EVENT: u32 = 11;
+    pub const INTERNED_DATA: u32 = 12;
     pub const SEQUENCE_FLAGS: u32 = 13;
     pub const PREVIOUS_PACKET_DROPPED: u32 = 42;
     pub const TRACK_DESCRIPTOR: u32 = 60;
@@ -33,16 +35,21 @@ mod track {
 
 /// Fields of `TrackEvent`.
 mod event {
+    pub const CATEGORY_IIDS: u32 = 3;
     pub const DEBUG_ANNOTATIONS: u32 = 4;
     pub const TYPE: u32 = 9;
+    pub const NAME_IID: u32 = 10;
     pub const TRACK_UUID: u32 = 11;
     pub const CATEGORIES: u32 = 22;
     pub const NAME: u32 = 23;
     pub const COUNTER_VALUE: u32 = 30;
+    pub const FLOW_IDS: u32 = 47;
+    pub const TERMINATING_FLOW_IDS: u32 = 48;
 }
 
 /// Fields of `DebugAnnotation`.
 mod annotation {
+    pub const NAME_IID: u32 = 1;
     pub const BOOL: u32 = 2;
     pub const UINT: u32 = 3;
     pub const INT: u32 = 4;
@@ -51,6 +58,13 @@ mod annotation {
     pub const NAME: u32 = 10;
     pub const DICT_ENTRIES: u32 = 11;
     pub const ARRAY_VALUES: u32 = 12;
+    pub const STRING_VALUE_IID: u32 = 17;
+}
+
+/// Values of `TracePacket.sequence_flags`: whether earlier descriptions of texts hold, and whether this packet needs them.
+mod flag {
+    pub const INCREMENTAL_STATE_CLEARED: u64 = 1;
+    pub const NEEDS_INCREMENTAL_STATE: u64 = 2;
 }
 
 /// `TrackEvent.Type`.
@@ -75,13 +89,18 @@ pub(super) struct Event {
     pub annotations: Map<String, Value>,
     /// Of a counter.
     pub value: i64,
+    /// The flows that pass here for the first time.
+    pub begins: Vec<u64>,
+    /// The flows that end here.
+    pub ends: Vec<u64>,
 }
 
 impl Event {
     /// An event without a name and data.
     pub fn new(kind: Type, time: u64, track: u64) -> Self {
         let (name, category) = (String::new(), String::new());
-        Self { kind, time, track, name, category, annotations: Map::new(), value: 0 }
+        let (begins, ends) = (Vec::new(), Vec::new());
+        Self { kind, time, track, name, category, annotations: Map::new(), value: 0, begins, ends }
     }
 }
 
@@ -95,11 +114,14 @@ pub(super) enum Track<'a> {
 }
 
 /// A packet in the only sequence, as bytes of the trace. The first one begins the sequence.
-fn in_sequence(mut body: Message, first: bool) -> Vec<u8> {
+fn in_sequence(mut body: Message, first: bool, needs_texts: bool) -> Vec<u8> {
     body.number(packet::TRUSTED_PACKET_SEQUENCE_ID, 1);
+    let cleared = if first { flag::INCREMENTAL_STATE_CLEARED } else { 0 };
+    let needs = if needs_texts { flag::NEEDS_INCREMENTAL_STATE } else { 0 };
+    if cleared | needs != 0 {
+        body.number(packet::SEQUENCE_FLAGS, cleared | needs);
+    }
     if first {
-        // SEQ_INCREMENTAL_STATE_CLEARED
-        body.number(packet::SEQUENCE_FLAGS, 1);
         body.number(packet::PREVIOUS_PACKET_DROPPED, 1);
     }
     let mut trace = Message::default();
@@ -136,37 +158,58 @@ pub(super) fn describe(uuid: u64, what: &Track<'_>, first: bool) -> Vec<u8> {
     }
     let mut body = Message::default();
     body.message(packet::TRACK_DESCRIPTOR, &descriptor);
-    in_sequence(body, first)
+    in_sequence(body, first, false)
+}
+
+/// A text by its number, or in full.
+fn interned(
+    out: &mut Message,
+    (by_number, in_full): (u32, u32),
+    (kind, text): (Kind, &str),
+    texts: &mut Interned,
+) {
+    match texts.number(kind, text) {
+        Some(number) => out.number(by_number, number),
+        None => out.text(in_full, text),
+    }
 }
 
 /// The packet of an event.
-pub(super) fn event(event: &Event, first: bool) -> Vec<u8> {
+pub(super) fn event(event: &Event, first: bool, texts: &mut Interned) -> Vec<u8> {
     let mut inner = Message::default();
     inner.number(event::TYPE, event.kind as u64);
     inner.number(event::TRACK_UUID, event.track);
     if !event.category.is_empty() {
-        inner.text(event::CATEGORIES, &event.category);
+        let what = (Kind::Category, event.category.as_str());
+        interned(&mut inner, (event::CATEGORY_IIDS, event::CATEGORIES), what, texts);
     }
     if !event.name.is_empty() {
-        inner.text(event::NAME, &event.name);
+        let what = (Kind::EventName, event.name.as_str());
+        interned(&mut inner, (event::NAME_IID, event::NAME), what, texts);
     }
     if event.kind == Type::Counter {
         inner.signed(event::COUNTER_VALUE, event.value);
     }
+    event.begins.iter().for_each(|flow| inner.fixed(event::FLOW_IDS, *flow));
+    event.ends.iter().for_each(|flow| inner.fixed(event::TERMINATING_FLOW_IDS, *flow));
     for (name, value) in event.annotations.iter().filter(|(_, value)| !value.is_null()) {
-        inner.message(event::DEBUG_ANNOTATIONS, &annotation(Some(name), value));
+        inner.message(event::DEBUG_ANNOTATIONS, &annotation(Some(name), value, texts));
     }
     let mut body = Message::default();
     body.number(packet::TIMESTAMP, event.time);
     body.message(packet::TRACK_EVENT, &inner);
-    in_sequence(body, first)
+    if let Some(fresh) = texts.take_fresh() {
+        body.message(packet::INTERNED_DATA, &fresh);
+    }
+    in_sequence(body, first, true)
 }
 
 /// JSON as an annotation. Its depth is that of a JSON text, which its reader limits.
-fn annotation(name: Option<&str>, value: &Value) -> Message {
+fn annotation(name: Option<&str>, value: &Value, texts: &mut Interned) -> Message {
     let mut out = Message::default();
     if let Some(name) = name {
-        out.text(annotation::NAME, name);
+        let what = (Kind::AnnotationName, name);
+        interned(&mut out, (annotation::NAME_IID, annotation::NAME), what, texts);
     }
     match value {
         Value::Null => out.text(annotation::STRING, "null"),
@@ -176,13 +219,18 @@ fn annotation(name: Option<&str>, value: &Value) -> Message {
             (_, Some(value)) => out.signed(annotation::INT, value),
             _ => out.double(annotation::DOUBLE, value.as_f64().unwrap_or(f64::NAN)),
         },
-        Value::String(text) => out.text(annotation::STRING, text),
+        Value::String(text) => {
+            let what = (Kind::StringValue, text.as_str());
+            interned(&mut out, (annotation::STRING_VALUE_IID, annotation::STRING), what, texts);
+        }
         Value::Array(values) => {
-            values.iter().for_each(|value| out.message(annotation::ARRAY_VALUES, &annotation(None, value)));
+            for value in values {
+                out.message(annotation::ARRAY_VALUES, &annotation(None, value, texts));
+            }
         }
         Value::Object(members) => {
             for (name, value) in members {
-                out.message(annotation::DICT_ENTRIES, &annotation(Some(name), value));
+                out.message(annotation::DICT_ENTRIES, &annotation(Some(name), value, texts));
             }
         }
     }

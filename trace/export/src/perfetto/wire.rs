@@ -31,10 +31,15 @@ impl Message {
         self.number(field, value.cast_unsigned());
     }
 
-    /// A field of type double.
-    pub fn double(&mut self, field: u32, value: f64) {
+    /// A field of type fixed64.
+    pub fn fixed(&mut self, field: u32, value: u64) {
         self.varint(u64::from(field) << 3 | FIXED64);
         self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// A field of type double.
+    pub fn double(&mut self, field: u32, value: f64) {
+        self.fixed(field, value.to_bits());
     }
 
     /// A field of type string or bytes, or an encoded message.

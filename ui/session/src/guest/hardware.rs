@@ -8,6 +8,7 @@ use trapline_emu::platform::{PlatformConfig, PlatformKind, VirtioBus};
 
 use super::{Content, DEFAULT_MEMORY, GuestError};
 use crate::files::FileError;
+use crate::meter::Meter;
 use crate::recording::Defaults;
 
 /// The guest's hardware.
@@ -25,6 +26,7 @@ pub(super) struct Hardware {
     pub entry: LinuxEntry,
     pub cmdline: Option<String>,
     pub append: Vec<String>,
+    pub meter: Meter,
 }
 
 impl Hardware {
@@ -43,6 +45,7 @@ impl Hardware {
             entry: LinuxEntry::default(),
             cmdline: None,
             append: Vec::new(),
+            meter: Meter::default(),
         }
     }
 

@@ -228,6 +228,7 @@ impl GuestBuilder {
             entry: config.entry,
             cmdline: config.cmdline.clone(),
             append: config.append.clone(),
+            ..Hardware::new()
         };
         Ok(builder)
     }

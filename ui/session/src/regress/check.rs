@@ -13,6 +13,7 @@ use crate::commands::{Command, CommandError, short_name};
 use crate::ending::Limits;
 use crate::files::{FileError, io_sentence, read_file, text_of};
 use crate::guest::{Guest, GuestBuilder, Places, ReplayError};
+use crate::meter::Meter;
 use crate::recording::{Divergence, Recording, RecordingError};
 use crate::replay::OwnPrograms;
 use crate::replies::Reply;
@@ -121,6 +122,8 @@ pub struct Case {
     pub(super) records: Option<String>,
     /// What interrupts its runs.
     pub(super) limits: Limits,
+    /// What its runs keep up.
+    pub(super) meter: Meter,
 }
 
 /// The text of a file, if there is one.
@@ -140,7 +143,19 @@ impl Case {
         let text = text_beside(path, "expect")?.unwrap_or_default();
         let assertions = parse(&expect, &text).map_err(CaseError::Expectations)?;
         let records = text_beside(path, "out")?;
-        Ok(Self { path: path.to_owned(), recording, assertions, records, limits: Limits::none() })
+        let (limits, meter) = (Limits::none(), Meter::default());
+        Ok(Self { path: path.to_owned(), recording, assertions, records, limits, meter })
+    }
+
+    /// Has its runs keep up this meter.
+    #[must_use]
+    pub fn metered_by(self, meter: &Meter) -> Self {
+        Self { meter: meter.clone(), ..self }
+    }
+
+    /// The instructions of the recorded run.
+    pub fn insns(&self) -> u64 {
+        self.recording.end().icount
     }
 
     /// Has [`Case::run`] and [`Case::update`] end with [`CaseError::Interrupted`] soon after the flag has become true.
@@ -155,8 +170,8 @@ impl Case {
     /// # Errors
     /// It cannot be replayed, a probe that an assertion names is not there, or it was interrupted.
     pub fn run(&self, places: &Places) -> Result<Result<Passed, Vec<Failed>>, CaseError> {
-        let guest =
-            GuestBuilder::of_recording(&self.recording, places)?.open().map_err(ReplayError::Guest)?;
+        let builder = GuestBuilder::of_recording(&self.recording, places)?.metered_by(&self.meter);
+        let guest = builder.open().map_err(ReplayError::Guest)?;
         let mut failed = Vec::new();
         if !self.recording.is_whole() {
             failed.push(Failed::BreaksOff);

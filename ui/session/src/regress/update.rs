@@ -39,7 +39,8 @@ impl Case {
 
     /// The case as its files say it now.
     fn read_again(&self) -> Result<Self, CaseError> {
-        Ok(Self { limits: self.limits.clone(), ..Self::read(&self.path)? })
+        let (limits, meter) = (self.limits.clone(), self.meter.clone());
+        Ok(Self { limits, meter, ..Self::read(&self.path)? })
     }
 
     /// Whether a file of the guest has another content now.
@@ -63,7 +64,7 @@ impl Case {
             Recorder::begin(Box::new(file), &config, &blobs).map_err(|error| writing(&new, error))?;
         let recorder =
             if self.recording.changed_pages().is_empty() { recorder } else { recorder.with_pages() };
-        let guest = builder.open().map_err(ReplayError::Guest)?;
+        let guest = builder.metered_by(&self.meter).open().map_err(ReplayError::Guest)?;
         let mut session = guest.start(config.probing.clone()).map_err(ReplayError::Guest)?;
         session.record(recorder).map_err(|error| writing(&new, io::Error::other(error)))?;
         let mut course = self.recording.course(Way::Branch, OwnPrograms::Stay);

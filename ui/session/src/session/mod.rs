@@ -39,6 +39,7 @@ use trapline_trace::{Counts, Record};
 use crate::crash::CrashWatch;
 use crate::ending::{Condition, Ending, Limits};
 use crate::guest::{Guest, GuestBuilder, GuestError};
+use crate::meter::Meter;
 use crate::probing::Probing;
 use crate::script::Script;
 
@@ -93,6 +94,8 @@ pub struct Session {
     origins: Arc<Vec<Origin>>,
     /// The probes' options as text: a snapshot fits a session with equal options.
     options: Arc<str>,
+    /// What shows how far it has come.
+    meter: Meter,
 }
 
 /// Makes readers of the guest's tasks.
@@ -136,6 +139,7 @@ impl Guest {
             cores: Vec::new(),
             dump: None,
             origins: Arc::default(),
+            meter: self.meter().clone(),
         }
     }
 }

@@ -378,6 +378,7 @@ impl Session {
             }
         };
         let now = self.machine.icount();
+        self.meter.note(now, self.machine.core().virtual_ns(), now.saturating_sub(began));
         let whole = now >= next || self.interposer.is_some() && now > began && ends_slice(now);
         let Some(interposer) = &mut self.interposer else { return (stop, whole) };
         let ticked = interposer.tick(self.machine.core_mut());

@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::Value;
 use trapline_trace::{Destination, End, Entry, Event, FileDestination, Logged, ShowError};
 
-use super::{Reader, damaged, open};
+use super::{Reader, damaged, open_watched};
 use crate::cli::{CatArgs, RecordFormat};
 use crate::failure::{Exit, Failure};
 use crate::output::{Form, no_terminal, to_stdout};
@@ -23,9 +23,10 @@ pub fn cat(args: &CatArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     }
     no_terminal(args.format, args.output.is_none())?;
     overwrite::check([args.file.as_path()], args.output.as_deref().map(|path| ("the output", path)))?;
-    let mut reader = open(&args.file)?;
+    let (mut reader, _progress) = open_watched(&args.file, talk)?;
     let items = reader.head().items;
     let form = Form::new(args.format, items, args.symbols, args.templates.as_deref())?;
+    let form = Form { paint: talk.paint(args.output.is_none()), ..form };
     let destination: Box<dyn Destination + '_> = match &args.output {
         Some(path) => Box::new(FileDestination::new(path)),
         None => to_stdout(out, false),

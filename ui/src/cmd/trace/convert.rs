@@ -6,7 +6,7 @@ use std::path::Path;
 use trapline_export::{FlameForm, FlameSink, Notes, Stacks, Tree, Weight};
 use trapline_trace::{End, HeaderItems, Logged, ShowError, Sink};
 
-use super::{damaged, open};
+use super::{damaged, open, open_watched};
 use crate::cli::{ConvertArgs, RecordFormat};
 use crate::failure::{Exit, Failure};
 use crate::output::{Form, no_terminal, to_file, to_stdout};
@@ -25,7 +25,7 @@ pub fn convert(args: &ConvertArgs, out: &mut dyn Write, talk: &Talk) -> Result<E
     overwrite::check(inputs, args.output.as_deref().map(|path| ("the output", path)))?;
     no_terminal(format, args.output.is_none())?;
     let before = args.diff.as_deref().map(|path| stacks(path, args.weight.as_ref())).transpose()?;
-    let mut reader = open(&args.file)?;
+    let (mut reader, _progress) = open_watched(&args.file, talk)?;
     let (items, notes) = (reader.head().items, Notes::default());
     let mut sink = sink(args, (items, before), &notes, out)?;
     let writing = |error| Failure::writing(args.output.as_deref(), error);

@@ -1,0 +1,261 @@
+//! A Perfetto trace as protoc reads it, by the published definitions: events with their names, values and flows.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use super::{objects, ok};
+use crate::cli;
+use serde_json::Value;
+use trapline_tests::linux::QUICK;
+use trapline_tests::root;
+
+/// The end of a flow to a thread that does not run again.
+const NEVER: &str = "does not run before the end";
+
+/// A message of protoc's text: its fields, each a text or a message.
+#[derive(Debug, Default)]
+struct Message(Vec<(String, Field)>);
+
+#[derive(Debug)]
+enum Field {
+    Text(String),
+    Message(Message),
+}
+
+impl Message {
+    /// Reads lines up to the end of the message.
+    fn read<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Self {
+        let mut message = Self::default();
+        while let Some(line) = lines.next() {
+            let line = line.trim();
+            if line == "}" {
+                break;
+            }
+            let (name, field) = match (line.strip_suffix(" {"), line.split_once(": ")) {
+                (Some(name), _) => (name, Field::Message(Self::read(lines))),
+                (None, Some((name, text))) => (name, Field::Text(text.trim_matches('"').to_owned())),
+                _ => panic!("{line}"),
+            };
+            assert!(
+                !name.starts_with(|c: char| c.is_ascii_digit()),
+                "the definitions have no such field: {line}"
+            );
+            message.0.push((name.to_owned(), field));
+        }
+        message
+    }
+
+    fn texts<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let own = self.0.iter().filter(move |(own, _)| own == name);
+        own.filter_map(|(_, field)| if let Field::Text(text) = field { Some(text.as_str()) } else { None })
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.texts(name).next()
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.text(name).map(|text| text.parse().unwrap())
+    }
+
+    fn numbers(&self, name: &str) -> Vec<u64> {
+        self.texts(name).map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn messages<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
+        let own = self.0.iter().filter(move |(own, _)| own == name);
+        own.filter_map(|(_, field)| if let Field::Message(message) = field { Some(message) } else { None })
+    }
+}
+
+/// An event with its texts in full.
+#[derive(Debug)]
+struct Event {
+    time: u64,
+    kind: String,
+    track: u64,
+    name: String,
+    category: String,
+    annotations: BTreeMap<String, String>,
+    begins: Vec<u64>,
+    ends: Vec<u64>,
+}
+
+/// The texts that packets have described so far, by their kind and number.
+#[derive(Default)]
+struct Texts(BTreeMap<(&'static str, u64), String>);
+
+impl Texts {
+    fn describe(&mut self, packet: &Message) {
+        let kinds =
+            ["event_categories", "event_names", "debug_annotation_names", "debug_annotation_string_values"];
+        for data in packet.messages("interned_data") {
+            for kind in kinds {
+                for entry in data.messages(kind) {
+                    let text = entry.text("name").or_else(|| entry.text("str")).unwrap().to_owned();
+                    assert!(self.0.insert((kind, entry.number("iid").unwrap()), text).is_none());
+                }
+            }
+        }
+    }
+
+    /// A text by its number, or in full.
+    fn of(&self, message: &Message, kind: &'static str, (by_number, in_full): (&str, &str)) -> String {
+        match message.number(by_number) {
+            Some(number) => self.0[&(kind, number)].clone(),
+            None => message.text(in_full).unwrap_or_default().to_owned(),
+        }
+    }
+
+    fn event(&self, packet: &Message, event: &Message) -> Event {
+        let annotations = event.messages("debug_annotations").map(|one| {
+            let value = self.of(one, "debug_annotation_string_values", ("string_value_iid", "string_value"));
+            let number = || one.text("uint_value").unwrap_or_default().to_owned();
+            let name = self.of(one, "debug_annotation_names", ("name_iid", "name"));
+            (name, if value.is_empty() { number() } else { value })
+        });
+        Event {
+            time: packet.number("timestamp").unwrap(),
+            kind: event.text("type").unwrap().to_owned(),
+            track: event.number("track_uuid").unwrap(),
+            name: self.of(event, "event_names", ("name_iid", "name")),
+            category: self.of(event, "event_categories", ("category_iids", "categories")),
+            annotations: annotations.collect(),
+            begins: event.numbers("flow_ids"),
+            ends: event.numbers("terminating_flow_ids"),
+        }
+    }
+}
+
+/// The events of a trace, in its order.
+fn events(file: &Path) -> Vec<Event> {
+    let definitions = root().join("tests/tests/exports");
+    let mut protoc = Command::new("protoc");
+    protoc.arg("--decode=perfetto.protos.Trace").arg("-I").arg(&definitions).arg("perfetto.proto");
+    let output = protoc.stdin(std::fs::File::open(file).unwrap()).output();
+    let output = output.unwrap_or_else(|error| {
+        panic!("protoc: {error}; install it: sudo apt-get install protobuf-compiler")
+    });
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let trace = Message::read(&mut text.lines());
+    let (mut texts, mut events) = (Texts::default(), Vec::new());
+    for packet in trace.messages("packet") {
+        texts.describe(packet);
+        events.extend(packet.messages("track_event").map(|event| texts.event(packet, event)));
+    }
+    events
+}
+
+/// The flows, by what the JSON lines say: the instruction count of the hit in a system call, and the thread that goes on.
+fn expected(records: &[Value]) -> Vec<(u64, u64)> {
+    let (mut open, mut flows) = (BTreeMap::<u64, Vec<&str>>::new(), Vec::new());
+    for record in records {
+        let parts: Vec<&str> = record["probe"].as_str().unwrap().split(':').collect();
+        let (pid, icount) = (record["pid"].as_u64().unwrap(), record["icount"].as_u64().unwrap());
+        let calls = open.entry(pid).or_default();
+        let fields = |argument: usize| &record["args"][argument]["value"]["fields"];
+        let goes_on = match (parts[0], parts[3]) {
+            ("syscall", "entry") => {
+                calls.push(parts[2]);
+                continue;
+            }
+            ("syscall", _) => {
+                let at = calls.iter().rposition(|own| *own == parts[2]);
+                calls.truncate(at.unwrap_or(calls.len()));
+                continue;
+            }
+            ("sched", "wakeup") | ("proc", "lwp-create") => fields(0)["pr_lwpid"].as_u64().unwrap(),
+            ("proc", "create") => fields(0)["pr_pid"].as_u64().unwrap(),
+            ("sched", "off-cpu") => pid,
+            _ => continue,
+        };
+        let flow = (icount, goes_on);
+        if !calls.is_empty() && flows.last() != Some(&flow) {
+            flows.push(flow);
+        }
+    }
+    flows
+}
+
+/// A trace file `t` of Debian's kernel that starts its shell, with the records that show who wakes whom.
+fn recorded() -> tempfile::TempDir {
+    let folder = cli::folder(&[]);
+    let (kernel, initrd) =
+        (root().join(".guests/linux-cloud-amd64"), root().join(".guests/initramfs-amd64.cpio.gz"));
+    let probes = "sched:::on-cpu,sched:::off-cpu,sched:::wakeup,proc:::create,proc:::lwp-create,syscall:::";
+    let run = ["run", kernel.to_str().unwrap(), "--initrd", initrd.to_str().unwrap(), "--append", QUICK];
+    let rest = [
+        "-n",
+        probes,
+        "--header",
+        "pid,name",
+        "--until",
+        "/ # ",
+        "-q",
+        "--console",
+        "none",
+        "-f",
+        "raw",
+        "-o",
+        "t",
+    ];
+    let ran = cli::trapline(folder.path(), &[&run[..], &rest].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    folder
+}
+
+#[test]
+fn guest_linux_flows_lead_from_system_calls_to_the_threads_that_go_on() {
+    trapline_tests::turns::take().unwrap();
+    let folder = recorded();
+    let here = folder.path();
+    ok(here, &["trace", "convert", "t", "--to", "perfetto", "-o", "p"]);
+    let all = objects(here);
+    let events = events(&here.join("p"));
+    assert!(events.is_sorted_by_key(|event| event.time));
+    // What is open on each track, and where each flow begins and ends.
+    let mut open = BTreeMap::<u64, Vec<&Event>>::new();
+    let (mut begins, mut ends) = (BTreeMap::new(), BTreeMap::new());
+    for event in &events {
+        let slices = open.entry(event.track).or_default();
+        match event.kind.as_str() {
+            "TYPE_SLICE_BEGIN" => slices.push(event),
+            "TYPE_SLICE_END" => drop(slices.pop().expect("a slice ends that has not begun")),
+            other => assert_eq!(other, "TYPE_INSTANT"),
+        }
+        for flow in &event.begins {
+            assert!(slices.iter().any(|slice| slice.category == "syscall"), "{event:?}");
+            assert!(begins.insert(*flow, event).is_none(), "flow {flow} begins twice");
+        }
+        for flow in &event.ends {
+            let begin = begins.get(flow).unwrap_or_else(|| panic!("flow {flow} has not begun"));
+            let elsewhere = begin.track != event.track || event.name == NEVER;
+            assert!(elsewhere && begin.time <= event.time, "{event:?}");
+            assert_ne!(event.kind, "TYPE_SLICE_END");
+            assert!(ends.insert(*flow, event).is_none(), "flow {flow} ends twice");
+        }
+    }
+    assert!(open.values().all(Vec::is_empty));
+    assert!(begins.keys().eq(ends.keys()));
+    let expected = expected(&all[1..all.len() - 1]);
+    assert!(expected.len() > 10, "{}", expected.len());
+    let found: Vec<(u64, u64)> = begins
+        .iter()
+        .map(|(flow, begin)| {
+            let end = &ends[flow];
+            let thread = match end.name.as_str() {
+                NEVER => expected[*flow as usize - 1].1,
+                task => task.rsplit_once(' ').unwrap().1.parse().unwrap(),
+            };
+            (begin.annotations["icount"].parse().unwrap(), thread)
+        })
+        .collect();
+    assert_eq!(found, expected);
+    // Threads that end in a call do not come back.
+    let comes_back = ends.values().filter(|end| end.category == "sched").count();
+    assert!(comes_back > 10, "{comes_back} of {} flows", ends.len());
+}
