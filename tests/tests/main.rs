@@ -77,6 +77,7 @@ mod one_liners;
 mod other_hosts;
 mod ppdf;
 mod processor_registers;
+mod profiles;
 mod recordings;
 mod records;
 mod script;

@@ -15,14 +15,20 @@ pub struct Signals {
     asked: Arc<AtomicBool>,
 }
 
-/// Starts listening. If the system refuses, a signal ends the program as it always does.
-pub fn prepare() -> Signals {
+/// Starts listening; later calls return the same. If the system refuses, a signal ends the program as it always does.
+pub fn prepare() -> &'static Signals {
+    static SIGNALS: OnceLock<Signals> = OnceLock::new();
+    SIGNALS.get_or_init(install)
+}
+
+fn install() -> Signals {
     let signals = Signals { runs: Arc::default(), asked: Arc::default() };
     let (runs, asked) = (Arc::clone(&signals.runs), Arc::clone(&signals.asked));
     let _ = ctrlc::set_handler(move || {
         let again = asked.swap(true, Ordering::SeqCst);
         if again || !runs.load(Ordering::SeqCst) {
             raw::leave();
+            trapline_tui::leave();
             std::process::exit(Exit::Interrupted.code().into());
         }
     });
@@ -33,13 +39,16 @@ impl Signals {
     /// The run is in progress from here on. Returns the flag that a signal raises.
     pub fn run(&self) -> Arc<AtomicBool> {
         self.runs.store(true, Ordering::SeqCst);
+        self.flag()
+    }
+
+    /// The flag that a signal raises while the run is in progress.
+    pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.asked)
     }
 }
 
-/// Listens for a run that begins now, and returns the flag that a signal raises. Later calls return the same flag: a
-/// process can install its handler only once.
+/// Listens for a run that begins now, and returns the flag that a signal raises. Later calls return the same flag.
 pub fn listen() -> Arc<AtomicBool> {
-    static SIGNALS: OnceLock<Signals> = OnceLock::new();
-    SIGNALS.get_or_init(prepare).run()
+    prepare().run()
 }

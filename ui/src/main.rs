@@ -105,6 +105,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => cmd::completions::run(args, &mut out),
         Command::Reference(args) => cmd::reference::run(args, &mut out),
         Command::Profile(args) => cmd::profile::run(args, &mut out, &talk),
+        Command::Top(args) => cmd::top::run(args, &mut out, &talk),
         Command::Trace(args) => cmd::trace::run(args, &mut out, &talk),
     };
     let result = result.and_then(|exit| out.flush().map(|()| exit).map_err(Failure::Output));
