@@ -119,6 +119,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("replay --who-wrote", "replay a.tlr --who-wrote current_task --last 2", "writers"),
     ("replay --calls", "replay a.tlr --calls do_fork", "calls"),
     ("replay --when", "replay a.tlr --when eax==0 --to 100000", "when"),
+    ("top", "top embedded:ia32 --insns 1000 --every 1ms", "header top end"),
     ("dti list", "dti list embedded:dti", ""),
     ("dti show", "dti show embedded:dti 3c59x", ""),
     ("dump --info", "dump vmcore --info", ""),

@@ -82,6 +82,7 @@ mod other_hosts;
 mod pager;
 mod ppdf;
 mod processor_registers;
+mod profiles;
 mod progress;
 mod recordings;
 mod records;

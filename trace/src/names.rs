@@ -21,6 +21,13 @@ pub trait Symbolize {
         None
     }
 
+    /// The source line of an address in a module, as `file.c:123`, for stack records of this kind; `None` if it is not
+    /// known.
+    fn line(&self, kind: Kind, module: &str, address: u64) -> Option<String> {
+        let _ = (kind, module, address);
+        None
+    }
+
     /// The provider's probe with the number in [`Header::probe`](crate::Header::probe). Probe points that a probe
     /// program gives by offset or address have no name.
     fn probe(&self, number: u32) -> Option<NamedProbe<'_>> {

@@ -25,7 +25,7 @@ pub use gdb::GdbArgs;
 pub use machine::{MachineArgs, is_recording};
 pub use output::OutputArgs;
 pub use probes::ProbeArgs;
-pub use profile::ProfileArgs;
+pub use profile::{CountedBy, ProfileArgs, SampledArgs, TopArgs};
 pub use recording::{RecordingArgs, ReplayArgs};
 pub use trace::{CatArgs, ConvertArgs, TraceArgs, TraceCommand};
 pub use tui::{Theme, TuiArgs};
@@ -281,9 +281,13 @@ pub enum Command {
     /// Print the reference of the languages, options, errors and keys as Markdown
     #[command(after_help = REFERENCE_EXAMPLES)]
     Reference(ReferenceArgs),
-    /// Show where a run or a recording spends its instructions, as a flame graph or as folded stacks (docs/export.md)
+    /// Show where a run or a recording spends its instructions, as a flame graph, folded stacks or a table
+    /// (docs/export.md)
     #[command(after_help = profile::EXAMPLES)]
     Profile(ProfileArgs),
+    /// Show the hottest functions and processes while a guest or a recording runs
+    #[command(after_help = profile::TOP_EXAMPLES)]
+    Top(TopArgs),
     /// Work with trace files, which `run -f raw -o FILE` writes
     #[command(after_help = TRACE_EXAMPLES)]
     Trace(TraceArgs),

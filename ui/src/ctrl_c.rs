@@ -20,8 +20,13 @@ pub struct Signals {
     asked: Arc<AtomicBool>,
 }
 
-/// Starts listening. If the system refuses, a signal ends the program as it always does.
-pub fn prepare() -> Signals {
+/// Starts listening; later calls return the same. If the system refuses, a signal ends the program as it always does.
+pub fn prepare() -> &'static Signals {
+    static SIGNALS: OnceLock<Signals> = OnceLock::new();
+    SIGNALS.get_or_init(install)
+}
+
+fn install() -> Signals {
     let signals = Signals { runs: Arc::default(), asked: Arc::default() };
     let (runs, asked) = (Arc::clone(&signals.runs), Arc::clone(&signals.asked));
     let _ = ctrlc::set_handler(move || {
@@ -31,6 +36,7 @@ pub fn prepare() -> Signals {
         let again = asked.swap(true, Ordering::SeqCst);
         if again || !runs.load(Ordering::SeqCst) {
             raw::leave();
+            trapline_tui::leave();
             terminal::give_back();
             std::process::exit(Exit::Interrupted.code().into());
         }
@@ -42,15 +48,18 @@ impl Signals {
     /// The run is in progress from here on. Returns the flag that a signal raises.
     pub fn run(&self) -> Arc<AtomicBool> {
         self.runs.store(true, Ordering::SeqCst);
+        self.flag()
+    }
+
+    /// The flag that a signal raises while the run is in progress.
+    pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.asked)
     }
 }
 
-/// Listens for a run that begins now, and returns the flag that a signal raises. Later calls return the same flag: a
-/// process can install its handler only once.
+/// Listens for a run that begins now, and returns the flag that a signal raises. Later calls return the same flag.
 pub fn listen() -> Arc<AtomicBool> {
-    static SIGNALS: OnceLock<Signals> = OnceLock::new();
-    SIGNALS.get_or_init(prepare).run()
+    prepare().run()
 }
 
 /// A pager has the keyboard from here on.

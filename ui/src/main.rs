@@ -121,6 +121,7 @@ fn carried_out(cli: &Cli, out: &mut Output, talk: &Talk) -> Result<Exit, Failure
         Command::Completions(args) => cmd::completions::run(args, out),
         Command::Reference(args) => cmd::reference::run(args, out),
         Command::Profile(args) => cmd::profile::run(args, out, talk),
+        Command::Top(args) => cmd::top::run(args, out, talk),
         Command::Trace(args) => cmd::trace::run(args, out, talk),
     }
 }

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use trapline_emu::{SentByte, SerialPort};
+use trapline_export::profile::Counted;
 use trapline_export::{CsvSink, CtfSink, FlameForm, FlameSink, Notes, PerfettoSink};
 use trapline_interposer::{CoreFile, DSetup, HandlerError, ProbeNames, ProgramId};
 use trapline_session::{Compression, CrashDump, DEnd, Names, Observer, Reply, Session, counted};
 use trapline_trace::d::{Consumer, Firing};
 use trapline_trace::{
-    Destination, Destinations, DtraceSink, FileDestination, Formatter, HeaderItems, JsonSink, Logged, Paint,
-    RawSink, RecordView, RunInfo, Sink, Symbolize, TextSink, WriterDestination,
+    Destination, Destinations, DtraceSink, FileDestination, Formatter, HeaderItems, JsonSink, Logged, Page,
+    Paint, RawSink, RecordView, RunInfo, Sink, Symbolize, TextSink, WriterDestination,
 };
 
 use crate::cli::{OutputArgs, RecordFormat};
@@ -193,6 +195,8 @@ pub struct Outputs<'a> {
     objects: bool,
     /// What the sink says about its output.
     notes: Notes,
+    /// Instructions that the session has counted, for the sink of the command's own.
+    pub counted: Counted,
     /// What prints the data of each D program.
     consumers: BTreeMap<ProgramId, Consumer>,
 }
@@ -210,6 +214,7 @@ impl<'a> Outputs<'a> {
             cores: 0,
             objects: true,
             notes: Notes::default(),
+            counted: Counted::default(),
             consumers: BTreeMap::new(),
         }
     }
@@ -436,6 +441,17 @@ pub fn no_terminal(format: RecordFormat, to_stdout: bool) -> Result<(), Failure>
     Ok(())
 }
 
+/// Makes a sink that takes the place of the one that the options name; what it writes goes where that one's would.
+pub type OwnSink<'a> = Box<dyn FnOnce(Page, Made) -> Box<dyn Sink + 'a> + 'a>;
+
+/// What such a sink is made with.
+pub struct Made {
+    /// For what it says about its output.
+    pub notes: Notes,
+    /// The instructions that the session has counted, when the sink's end comes.
+    pub counted: Counted,
+}
+
 /// What a run wants of its outputs.
 #[derive(Debug, Clone, Copy)]
 pub struct Wants {
@@ -451,7 +467,8 @@ pub struct Wants {
 
 /// Chooses destinations by the options. Standard output carries either records or the console, never both, except for
 /// records sent through the console's own port. The console gets it if it is wanted there and records are not. An
-/// interactive run wants the console. If lines of standard input ask, each answer is written at once.
+/// interactive run wants the console. If lines of standard input ask, each answer is written at once. A sink of the command's `own`
+/// takes the records, if it has one.
 ///
 /// # Errors
 /// A file cannot be made or is wrong, or the options contradict each other.
@@ -459,6 +476,7 @@ pub fn choose<'a>(
     args: &OutputArgs,
     (items, core_dir): (HeaderItems, Option<&Path>),
     Wants { probed, by_hand, asked, flow }: Wants,
+    own: Option<OwnSink<'a>>,
     out: &'a mut dyn Write,
     talk: Talk,
 ) -> Result<Outputs<'a>, Failure> {
@@ -511,7 +529,13 @@ pub fn choose<'a>(
     }
     let destination = known.open(to).map_err(|error| Failure::Usage(format!("--log-to: {error}")))?;
     let notes = form.notes.clone();
-    let sink = Box::new(Logged::new(form.name(), |page| form.sink(page), destination));
+    let (name, counted) = (form.name(), Counted::default());
+    let made = Made { notes: notes.clone(), counted: Rc::clone(&counted) };
+    let make = |page: Page| match own {
+        Some(own) => own(page, made),
+        None => form.sink(page),
+    };
+    let sink = Box::new(Logged::new(name, make, destination));
     let core_dir = core_dir.map_or_else(|| PathBuf::from("."), Path::to_path_buf);
     if !core_dir.is_dir() {
         let text = format!("--core-dir {}: there is no such folder; make it first", core_dir.display());
@@ -519,7 +543,7 @@ pub fn choose<'a>(
     }
     let objects = !matches!(args.format, RecordFormat::Text | RecordFormat::Dtrace);
     let (cores, consumers) = (0, BTreeMap::new());
-    Ok(Outputs { sink, records, console, talk, core_dir, cores, objects, notes, consumers })
+    Ok(Outputs { sink, records, console, talk, core_dir, cores, objects, notes, counted, consumers })
 }
 
 /// A file as a destination. The sink of a CTF trace makes its files itself.

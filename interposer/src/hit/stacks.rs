@@ -5,6 +5,8 @@ use trapline_emu::Core;
 use trapline_os::Unwinder;
 use trapline_trace::{GuestStack, Header, Kind};
 
+use crate::model::Place;
+
 /// The unwinder, and which stacks follow each record.
 #[derive(Default)]
 pub(crate) struct Stacks {
@@ -41,14 +43,18 @@ impl Interposer {
     /// has no program stack: then there is no such record.
     #[cold]
     pub(crate) fn record_stacks(&mut self, core: &Core, data: Header, index: u32) {
-        let at_call = self.inserted.probes.get(index as usize).is_some_and(|probe| probe.at_call);
+        let probe = self.inserted.probes.get(index as usize);
+        let at_call = probe.is_some_and(|probe| probe.at_call);
+        // Where a tick comes, the record alone does not say which module that is.
+        let known = probe.is_none_or(|probe| !matches!(probe.place, Place::Timer(_)));
         let profile = self.profile.as_deref();
         let Stacks { unwinder, kernel, user } = &mut self.recorder.stacks;
         let (mut of_kernel, mut of_user) = (GuestStack::default(), GuestStack::default());
         if *kernel > 0 {
             // The first is the probed instruction, which is in the record already.
-            let found = unwinder.kernel_stack(core, profile, at_call, kernel.saturating_add(1));
-            for frame in found.into_iter().skip(1) {
+            let skipped = usize::from(known);
+            let found = unwinder.kernel_stack(core, profile, at_call, kernel.saturating_add(skipped));
+            for frame in found.into_iter().skip(skipped) {
                 let module = unwinder.kernel_module(core, profile, frame.within());
                 of_kernel.push(frame.ip, frame.exact, module.as_ref().map(|(name, base)| (&**name, *base)));
             }

@@ -15,6 +15,7 @@ use trapline_rpn::Width;
 pub use options::{Abi, AbiError, ProbeOptions, Rules, TargetError, TargetProcess};
 pub(crate) use options::{LARGEST, process_number};
 pub use sites::{Code, Refusal};
+use source::ProgramLines;
 pub use source::SourceError;
 pub(crate) use source::{KERNEL, SourceLines, SourcePlace};
 
@@ -27,6 +28,8 @@ pub struct Target {
     kernel_modules: Vec<Arc<KernelModule>>,
     files: Files,
     lines: SourceLines,
+    /// Those of programs, by path.
+    program_lines: ProgramLines,
     /// See [`Target::with_unread`].
     unread: Vec<String>,
     options: ProbeOptions,
@@ -56,7 +59,19 @@ impl Target {
         let lines = SourceLines::new(vec![Arc::clone(&image.plan().image)]);
         let (options, worked_out) = (ProbeOptions::default(), OnceLock::new());
         let (kernel_modules, files, unread) = (Vec::new(), Files::default(), Vec::new());
-        Self { image, symbols, modules, kernel_modules, files, lines, unread, options, worked_out }
+        let program_lines = ProgramLines::default();
+        Self {
+            image,
+            symbols,
+            modules,
+            kernel_modules,
+            files,
+            lines,
+            program_lines,
+            unread,
+            options,
+            worked_out,
+        }
     }
 
     /// Adds the programs, libraries and kernel modules among the guest's files, under their paths. `refused`
@@ -98,6 +113,23 @@ impl Target {
     /// The kernel's source line of the instruction at `address`.
     pub fn source_line(&self, address: u64) -> Option<SourceLine> {
         self.lines.line_at(address)
+    }
+
+    /// The source line of the byte at `offset` of the guest's file `path`.
+    pub fn file_line(&self, path: &str, offset: u64) -> Option<SourceLine> {
+        let module = self.module_at_path(path)?;
+        self.program_lines.of(module).line_at(module.offset_to_vaddr(offset)?)
+    }
+
+    /// Whether the kernel or any program has source lines.
+    ///
+    /// # Errors
+    /// The kernel's debugging information is damaged; a sentence.
+    pub fn has_source_lines(&self) -> Result<bool, String> {
+        let of_kernel = self.lines.are_there().map_err(str::to_owned)?;
+        let of_program =
+            |module: &Arc<UserModule>| self.program_lines.of(module).are_there().unwrap_or(false);
+        Ok(of_kernel || self.modules.iter().any(of_program))
     }
 
     /// The kernel's types, by its debugging information.

@@ -1,10 +1,11 @@
 //! Converts source lines, `file.c:123`, to addresses and back by DWARF: for the kernel's image and the files given with
 //! it, or for a user program.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use trapline_emu::symbols::{Dwarf, DwarfTypes, LinePlaces, Parameter, SourceLine, Symbols};
+use trapline_emu::symbols::{Dwarf, DwarfTypes, LinePlaces, Parameter, SourceLine, Symbols, UserModule};
 
 /// The name of the kernel in messages.
 pub(crate) const KERNEL: &str = "the kernel";
@@ -134,6 +135,11 @@ impl SourceLines {
         self.dwarf().ok().flatten().map(Dwarf::types)
     }
 
+    /// Whether there are source lines.
+    pub(crate) fn are_there(&self) -> Result<bool, &str> {
+        self.dwarf().map(|dwarf| dwarf.is_some())
+    }
+
     /// The source line of the instruction at `addr`.
     pub(crate) fn line_at(&self, addr: u64) -> Option<SourceLine> {
         self.dwarf().ok()??.line_at(addr)
@@ -186,6 +192,21 @@ impl SourceLines {
                 }
                 Err(SourceError::Several { place: text, count: several.len(), shown: shown.join(", ") })
             }
+        }
+    }
+}
+
+/// The source lines of programs, by their paths; each is read at first use. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ProgramLines(Arc<Mutex<BTreeMap<String, SourceLines>>>);
+
+impl ProgramLines {
+    /// Those of a program.
+    pub(crate) fn of(&self, module: &UserModule) -> SourceLines {
+        let new = || SourceLines::new(vec![module.shared_bytes()]);
+        match self.0.lock() {
+            Ok(mut known) => known.entry(module.name().to_owned()).or_insert_with(new).clone(),
+            Err(_) => new(),
         }
     }
 }

@@ -84,6 +84,7 @@ fn dependencies_point_one_way() {
             "trapline-tui",
             &[
                 "trapline-emu",
+                "trapline-export",
                 "trapline-interposer",
                 "trapline-providers",
                 "trapline-session",

@@ -15,6 +15,7 @@ mod flame;
 mod hit;
 mod notes;
 mod perfetto;
+pub mod profile;
 mod stacks;
 mod svg;
 mod tree;

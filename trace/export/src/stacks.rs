@@ -86,7 +86,7 @@ pub struct Stacks {
 }
 
 /// A function of a stack without its offset.
-fn function(frame: &str) -> &str {
+pub(crate) fn function(frame: &str) -> &str {
     frame.rsplit_once("+0x").map_or(frame, |(function, _)| function)
 }
 

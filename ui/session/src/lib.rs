@@ -99,9 +99,9 @@ pub use replay::{OwnPrograms, only_observe};
 pub use replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
 pub use script::{DueHit, Script, ScriptError};
 pub use session::{
-    DEnd, DProgram, DState, Deed, Followed, Follower, Look, Names, NoHits, Observer, Operator,
-    PositionUnknown, Reason, RecordedCourse, SavedSession, Session, StackFrame, StillError, TakesStates,
-    TaskStack, TooLate, Way,
+    CountBy, DEnd, DProgram, DState, Deed, ExactError, Followed, Follower, Look, Names, NoHits, Observer,
+    Operator, PositionUnknown, Reason, RecordedCourse, SavedSession, Session, StackFrame, StillError,
+    TakesStates, TaskStack, TooLate, Way,
 };
 pub use snapshot_error::SnapshotError;
 pub use timeline::{

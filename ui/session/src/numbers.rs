@@ -41,6 +41,9 @@ pub enum NumberError {
     /// It is not a time of the host.
     #[error("`{0}` is not a time; write 60s, 10m or 2h")]
     NotATime(String),
+    /// It is not a time of the guest.
+    #[error("`{0}` is not a time of the guest; write 500us, 10ms, 1s or 2m")]
+    NotVirtual(String),
     /// It is not a size that guest memory can have.
     #[error("guest memory of {} is not possible; use 1M to 3G, in multiples of 4K", counted(*.0, "byte"))]
     Memory(u64),
@@ -152,6 +155,27 @@ pub fn time(text: &str) -> Result<Duration, NumberError> {
     }
 }
 
+/// A time of the guest in nanoseconds: `ns`, `us`, `ms`, `s` or `m`.
+///
+/// # Errors
+/// The text is not such a time, or is 0.
+pub fn virtual_time(text: &str) -> Result<u64, NumberError> {
+    let not_a_time = || NumberError::NotVirtual(text.to_owned());
+    let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("m", 60_000_000_000)];
+    let found = units.iter().find_map(|(unit, ns)| Some((text.strip_suffix(unit)?, *ns)));
+    let (number, unit): (&str, u64) = found.ok_or_else(not_a_time)?;
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits {
+        return Err(not_a_time());
+    }
+    let number = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    match number {
+        Some(0) => Err(NumberError::Zero),
+        Some(ns) => Ok(ns),
+        None => Err(NumberError::TooLarge(text.to_owned())),
+    }
+}
+
 /// The size of guest memory: at least 1 MiB, in whole pages.
 ///
 /// # Errors
@@ -230,6 +254,17 @@ mod tests {
         for bad in ["1Gx100", "1Kxmany", "0x0", "4x0", "0x4x", "x4"] {
             assert!(channel(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn times_of_the_guest_have_a_unit() {
+        let all = ["7ns", "500us", "10ms", "1s", "2m"].map(|text| virtual_time(text).unwrap());
+        assert_eq!(all, [7, 500_000, 10_000_000, 1_000_000_000, 120_000_000_000]);
+        for bad in ["", "s", "5", "1h", "-1s", "1.5s", "+1s", "1 s"] {
+            assert_eq!(virtual_time(bad), Err(NumberError::NotVirtual(bad.to_owned())), "{bad}");
+        }
+        assert_eq!(virtual_time("0ms"), Err(NumberError::Zero));
+        assert!(matches!(virtual_time("99999999999m"), Err(NumberError::TooLarge(_))));
     }
 
     #[test]

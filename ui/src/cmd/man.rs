@@ -7,13 +7,10 @@ use std::path::Path;
 use clap::CommandFactory;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
-use trapline_tui::TABLE;
+use trapline_tui::{TABLE, TOP_KEYS};
 
 use crate::cli::{Cli, ManArgs};
 use crate::failure::{Exit, Failure};
-
-/// The command whose page lists the keys too.
-const WITH_KEYS: &str = "tui";
 
 /// Runs the command.
 ///
@@ -62,10 +59,11 @@ fn page(command: &clap::Command, out: &mut dyn Write) -> io::Result<()> {
     let title = name(command).to_uppercase();
     // Without a date, clap_mangen puts the version in its place.
     Man::new(page).title(title).date(" ").source(source).manual("Trapline").render(out)?;
-    if command.get_name() == WITH_KEYS {
-        keys().to_writer(out)?;
+    match command.get_name() {
+        "tui" => keys().to_writer(out),
+        "top" => keys_of_top().to_writer(out),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn unknown(command: &clap::Command, word: &str) -> Failure {
@@ -75,6 +73,18 @@ fn unknown(command: &clap::Command, word: &str) -> Failure {
         false => format!("use one of {}", names.join(", ")),
     };
     Failure::Usage(format!("`{}` has no command `{word}`; {there}", command.get_name()))
+}
+
+/// The keys of `top`.
+fn keys_of_top() -> Roff {
+    let mut page = Roff::new();
+    page.control("SH", ["KEYS"]);
+    for (key, what) in TOP_KEYS {
+        page.control("TP", []);
+        page.text([bold(*key)]);
+        page.text([roman(*what)]);
+    }
+    page
 }
 
 /// The keys of the terminal UI, in the order of its help.

@@ -32,6 +32,7 @@ mod report;
 mod rows;
 pub mod run;
 mod same_run;
+pub mod top;
 pub mod trace;
 mod travel;
 pub mod tui;

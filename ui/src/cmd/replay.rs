@@ -20,7 +20,7 @@ use super::only::Only;
 use super::position::{Actions, EndedBy, Said};
 use super::reach::count_of;
 use super::report::{self, Ended};
-use super::run::{ask, begin_recording, bits, end_d, with_observe_only};
+use super::run::{Own, ask, begin_recording, bits, end_d, with_observe_only};
 use super::travel::Travel;
 use super::{info, position, questions, travel};
 use crate::cli::{ProbeArgs, RecordingArgs, ReplayArgs};
@@ -37,6 +37,19 @@ use crate::{ctrl_c, no_effect, options, overwrite};
 /// # Errors
 /// Before the run: bad files, programs and options. During it: an output that cannot be written.
 pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    run_for(args, Own::default(), out, talk)
+}
+
+/// Runs the command for another one.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_for<'a>(
+    args: &'a ReplayArgs,
+    own: Own<'a>,
+    out: &'a mut dyn Write,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
     no_effect::of_replay(args)?;
     let inputs = std::iter::once(args.file.as_path()).chain(overwrite::of_probes(&args.probes));
     let branch = args.branch.as_deref().map(|path| ("the new recording", path));
@@ -53,15 +66,13 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, 
     let signals = ctrl_c::prepare();
     let source = options::source_of_run(&args.probes)?;
     let mut replay = Replay::begin(args, &recording, &source, talk)?;
+    own.count(&mut replay.session)?;
     let from = Instant::now();
     replay.cancelled = signals.run();
-    let outputs = choose(
-        &args.output,
-        (replay.probing.header, args.probes.core_dir.as_deref()),
-        Wants { probed: replay.is_probed(), by_hand: false, asked: args.at.is_some(), flow: false },
-        out,
-        *talk,
-    )?;
+    let probed = replay.is_probed() || own.sink.is_some();
+    let items = (replay.probing.header, args.probes.core_dir.as_deref());
+    let wants = Wants { probed, by_hand: false, asked: args.at.is_some(), flow: false };
+    let outputs = choose(&args.output, items, wants, own.sink, out, *talk)?;
     let length = recording.end().icount;
     let end = args.to.or(args.at).map_or(Some(length), |position| count_of(position, length));
     let progress = talk.progress(of_runs(end));

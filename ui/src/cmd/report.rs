@@ -74,6 +74,9 @@ pub fn finish(
         extra,
         counters,
     };
+    if let Some(counted) = session.counted_exactly() {
+        outputs.counted.replace(counted);
+    }
     outputs.sink.end(&end).map_err(|error| Failure::writing(outputs.records.as_deref(), error))?;
     outputs.say_notes();
     // Console output that precedes this text must be written before it.

@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 use serde_json::{Map, Value, json};
 use trapline_providers::resolve;
 use trapline_session::{
-    CHECKPOINT_INSNS, Command, CommandError, Compression, Condition, Ending, Guest, GuestBuilder, InputLine,
-    Limits, Probing, Recorder, Script, Session, SourceOptions, counted, file_name,
+    CHECKPOINT_INSNS, Command, CommandError, Compression, Condition, CountBy, Ending, Guest, GuestBuilder,
+    InputLine, Limits, Probing, Recorder, Script, Session, SourceOptions, counted, file_name,
 };
 use trapline_trace::{HeaderItems, RunInfo};
 
@@ -22,7 +22,7 @@ use crate::failure::{Exit, Failure};
 use crate::interactive::{self, Person};
 use crate::late_file::LateFile;
 use crate::no_effect::Uses;
-use crate::output::{Outputs, Wants, choose};
+use crate::output::{Outputs, OwnSink, Wants, choose};
 use crate::progress::of_runs;
 use crate::reserved_file::ReservedFile;
 use crate::talk::Talk;
@@ -33,6 +33,39 @@ use crate::{ctrl_c, no_effect, options, overwrite};
 /// # Errors
 /// Before the run: bad files, programs and options. During it: an output that cannot be written.
 pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Failure> {
+    run_for(args, Own::default(), out, talk)
+}
+
+/// What another command makes of a run.
+#[derive(Default)]
+pub struct Own<'a> {
+    /// The sink of the records.
+    pub sink: Option<OwnSink<'a>>,
+    /// The functions whose instructions are counted, and by what.
+    pub exact: Option<(&'a [String], CountBy)>,
+}
+
+impl Own<'_> {
+    /// Counts instructions from here on, if they are to be counted.
+    ///
+    /// # Errors
+    /// There is no such function.
+    pub fn count(&self, session: &mut Session) -> Result<(), Failure> {
+        let Some((functions, by)) = self.exact else { return Ok(()) };
+        session.count_exactly(functions, by).map_err(|error| Failure::Usage(format!("--exact: {error}")))
+    }
+}
+
+/// Runs the command for another one.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_for<'a>(
+    args: &'a RunArgs,
+    own: Own<'a>,
+    out: &'a mut dyn Write,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
     no_effect::of_run(args)?;
     let inputs = overwrite::of_guest(&args.guest).chain(overwrite::of_probes(&args.probes));
     let inputs = inputs.chain(args.devices.files()).chain(args.script.as_deref());
@@ -49,12 +82,14 @@ pub fn run(args: &RunArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let (builder, recorder) = recorder(args, builder)?;
     let (recorder, file) = recorder.unzip();
     let mut prepared = prepared(args, &source, &builder, recorder, talk)?;
+    own.count(&mut prepared.session)?;
     let cancelled = signals.run();
     let items = (args.probes.header.unwrap_or_default(), args.probes.core_dir.as_deref());
     let probed = args.brings_probes() || prepared.session.interposer().is_some();
     interactive::check(args, probed)?;
+    let probed = probed || own.sink.is_some();
     let wants = Wants { probed, by_hand: args.interactive, asked: false, flow: args.flow };
-    let mut outputs = choose(&args.output, items, wants, out, *talk)?;
+    let mut outputs = choose(&args.output, items, wants, own.sink, out, *talk)?;
     outputs.begin(&RunInfo {
         image: prepared.guest.name().to_owned(),
         width: bits(&prepared.guest),

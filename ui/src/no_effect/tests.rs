@@ -318,9 +318,16 @@ trace cat | --templates | trace cat a -f raw --templates a
 trace cat | --stats | -
 trace cat | --output-file | -
 profile | --hz | profile k --hz 5 --exact f
-profile | --insns | profile k --insns 5 --hz 5
+profile | --insns | profile k --insns 5000 --hz 5
 profile | --exact | -
+profile | --by | profile k --by line -o f
 profile | --output-file | -
+top | --hz | top k --hz 5 --insns 5000
+top | --insns | top k --hz 5 --insns 5000
+top | --every | top k --every 1ms --once
+top | --once | top k --every 1ms --once
+top | --rows | -
+top | --format | -
 trace convert | --to | -
 trace convert | --output-file | -
 trace convert | --weight | trace convert t --to csv --weight ns
@@ -525,6 +532,7 @@ fn refusal(line: &str) -> Option<String> {
         Command::Verify(_)
         | Command::Man(_)
         | Command::Profile(_)
+        | Command::Top(_)
         | Command::Diff(_)
         | Command::Build(_)
         | Command::Demo(_)

@@ -10,6 +10,8 @@
 //! `theme`, `view` (draws the state and changes nothing), `terminal` (the terminal's modes, which are always restored),
 //! `screen` (frames on their way to the terminal), `export` (files on their way to the disk), `stats` (times), `session` (the
 //! loop).
+//!
+//! `top` is a screen of its own, which `trapline top` shows: its state is what is counted, and it needs no timeline.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
@@ -29,6 +31,7 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 mod theme;
+mod top;
 mod view;
 mod worker;
 
@@ -36,5 +39,8 @@ pub use action::{Action, Context, Entry, TABLE};
 pub use app::SavedError;
 pub use session::{Left, Settings, TuiError, run};
 pub use stats::{FrameStats, ListStats, Times};
+pub use terminal::leave;
 pub use theme::{Colours, Look};
+pub use top::TopScreen;
+pub use view::top::TOP_KEYS;
 pub use worker::{Again, Course, Opening};

@@ -23,7 +23,7 @@ use crate::terminal;
 pub struct Drawn(Arc<Mutex<Vec<u8>>>);
 
 impl Drawn {
-    fn take(&self) -> Vec<u8> {
+    pub(crate) fn take(&self) -> Vec<u8> {
         self.0.lock().map(|mut bytes| std::mem::take(&mut *bytes)).unwrap_or_default()
     }
 }

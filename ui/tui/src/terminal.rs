@@ -1,6 +1,8 @@
 //! The modes of the terminal, which are always restored: at the end, on a panic, for the shell.
 
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -40,7 +42,9 @@ pub fn leave() {
     if ENTERED.swap(false, Ordering::SeqCst) {
         // A frame that is being written is completed first; a panic while one was written does not matter.
         let _writing = WRITING.lock();
-        let mut out = io::stdout().lock();
+        // Not `io::stdout()` itself, whose lock another thread may hold.
+        let Ok(out) = io::stdout().as_fd().try_clone_to_owned() else { return };
+        let mut out = File::from(out);
         let _ = execute!(out, DisableMouseCapture, PopKeyboardEnhancementFlags, DisableBracketedPaste);
         let _ = execute!(out, LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();

@@ -7,6 +7,7 @@ mod course;
 mod d_program;
 mod dtrace;
 mod dumps;
+mod exact;
 mod follow;
 mod followed;
 mod names;
@@ -45,6 +46,7 @@ use crate::script::Script;
 
 pub use course::TooLate;
 pub use dtrace::{DEnd, DProgram, DState};
+pub use exact::{CountBy, ExactError};
 pub use follow::{Course as RecordedCourse, Followed, PositionUnknown, Way};
 pub use names::{CodeAddress, Names};
 pub use no_hits::{NoHits, Reason};
@@ -81,6 +83,8 @@ pub struct Session {
     saved: BTreeMap<String, SavedSession>,
     /// Snapshots numbered by a recording.
     numbered: BTreeMap<u64, SavedSession>,
+    /// Counts all instructions, if they are to be counted.
+    counting: Option<Box<exact::Counting>>,
     /// The recorder and the verifier.
     course: course::Course,
     /// Bytes of the console passed to an observer.
@@ -133,6 +137,7 @@ impl Guest {
             crash: CrashWatch::new(self.target()),
             saved: BTreeMap::new(),
             numbered: BTreeMap::new(),
+            counting: None,
             course: course::Course::default(),
             shown: 0,
             records: Waiting::default(),

@@ -77,6 +77,15 @@ impl Symbolize for Names<'_> {
         }
     }
 
+    fn line(&self, kind: Kind, module: &str, address: u64) -> Option<String> {
+        let line = match kind {
+            Kind::UserStack => self.target.file_line(module, address),
+            _ if module == self.target.kernel_name() => self.target.source_line(address),
+            _ => None,
+        };
+        line.map(|line| format!("{}:{}", line.file, line.line))
+    }
+
     fn probe(&self, number: u32) -> Option<NamedProbe<'_>> {
         let provided = self.probes.as_ref()?.get(number)?;
         Some(NamedProbe { id: provided.id, name: &provided.name })

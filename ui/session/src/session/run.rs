@@ -367,13 +367,17 @@ impl Session {
         let next = (began / EMPTY_SLICES + 1).saturating_mul(EMPTY_SLICES);
         let tick = self.interposer.as_ref().and_then(Interposer::next_tick);
         let next = tick.map_or(next, |tick| next.min(tick));
-        let stop = match errand {
-            None => {
+        let stop = match (errand, &mut self.counting) {
+            (None, None) => {
                 let lent = self.interposer.as_mut().map(|interposer| interposer as &mut dyn TrapInterposer);
                 self.course.run(&mut self.machine, lent, next.min(limit), until)
             }
-            Some(errand) => {
+            (Some(errand), _) => {
                 let mut scout = Scout::new(self.interposer.as_mut(), errand);
+                self.course.run(&mut self.machine, Some(&mut scout), next.min(limit), until)
+            }
+            (None, Some(counting)) => {
+                let mut scout = Scout::new(self.interposer.as_mut(), Errand::Follow(counting.as_mut()));
                 self.course.run(&mut self.machine, Some(&mut scout), next.min(limit), until)
             }
         };

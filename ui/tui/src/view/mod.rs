@@ -11,6 +11,7 @@ mod memory;
 mod overlay;
 mod registers;
 mod timeline;
+pub(crate) mod top;
 
 use std::collections::BTreeMap;
 

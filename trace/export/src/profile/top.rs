@@ -1,0 +1,104 @@
+//! What `trapline top` shows: the hottest functions and processes since the last refresh, and in all.
+
+use trapline_trace::{RecordView, Symbolize};
+
+use super::samples::{Sample, Samples};
+use super::table::{By, Table};
+
+/// A moment of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// Instructions since the start of the machine.
+    pub icount: u64,
+    /// Virtual time in nanoseconds.
+    pub time_ns: u64,
+}
+
+impl Moment {
+    /// The part of the time since `from`, in percent, in which the machine did not wait in HLT: one instruction takes one
+    /// nanosecond.
+    #[must_use]
+    pub fn busy_since(self, from: Self) -> f64 {
+        super::percent(self.icount.saturating_sub(from.icount), self.time_ns.saturating_sub(from.time_ns))
+    }
+}
+
+/// The counts of a run in progress.
+#[derive(Debug)]
+pub struct Top {
+    samples: Samples,
+    /// By function.
+    pub functions: Table,
+    /// By process.
+    pub processes: Table,
+    /// Where the last refresh was.
+    refreshed: Moment,
+    /// The last sample.
+    now: Moment,
+}
+
+impl Default for Top {
+    fn default() -> Self {
+        Self {
+            samples: Samples::new(false),
+            functions: Table::new(By::Function),
+            processes: Table::new(By::Process),
+            refreshed: Moment::default(),
+            now: Moment::default(),
+        }
+    }
+}
+
+impl Top {
+    /// Takes a record. Returns the sample that it completes, which is not counted yet.
+    pub fn take(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> Option<Sample> {
+        self.samples.record(record, symbols)
+    }
+
+    /// The last sample, at the end of the run, which is not counted yet.
+    pub fn take_last(&mut self) -> Option<Sample> {
+        self.samples.last()
+    }
+
+    /// Counts a sample.
+    pub fn count(&mut self, sample: &Sample) {
+        self.functions.add(sample);
+        self.processes.add(sample);
+        self.now = Moment { icount: sample.icount, time_ns: sample.time_ns };
+    }
+
+    /// The moment of the last sample.
+    #[must_use]
+    pub const fn now(&self) -> Moment {
+        self.now
+    }
+
+    /// The moment of the last refresh, or of the last reset.
+    #[must_use]
+    pub const fn refreshed(&self) -> Moment {
+        self.refreshed
+    }
+
+    /// The table of this kind.
+    #[must_use]
+    pub const fn table(&self, by: By) -> &Table {
+        match by {
+            By::Process => &self.processes,
+            _ => &self.functions,
+        }
+    }
+
+    /// From here on it is a new refresh.
+    pub fn refresh(&mut self) {
+        self.functions.refresh();
+        self.processes.refresh();
+        self.refreshed = self.now;
+    }
+
+    /// Forgets all counts.
+    pub fn reset(&mut self) {
+        self.functions.reset();
+        self.processes.reset();
+        self.refreshed = self.now;
+    }
+}
