@@ -19,7 +19,6 @@ mod arithmetic;
 
 const AX: usize = 0;
 const SP: usize = 4;
-const BP: usize = 5;
 
 /// An instruction that was executed.
 pub(crate) struct Executed {
@@ -67,7 +66,7 @@ pub(crate) fn is_executable(i: &Instruction) -> bool {
         _ => false,
     };
     let memory = (0..i.op_count()).filter(|&n| i.op_kind(n) == OpKind::Memory).count() == 1;
-    let narrow = decode::address_bits(i) == 16;
+    let narrow = i.memory_base().size() == 2 || i.memory_index().size() == 2 || i.memory_displ_size() == 2;
     if narrow || decode::kind(i).by_machine() || is_alias(i) {
         return false;
     }

@@ -258,16 +258,8 @@ impl Core {
         self.cpu.hot.last = None;
         self.views.active = None;
         // The guest may have changed the bytes after the first, which are not in the block.
-        let executed = self.cpu.decode_original(self.cpu.linear_ip()).is_some_and(|i| {
-            if !is_executed_in_hook(&i) {
-                return self.execute_taken_over(&i);
-            }
-            let executed = self.execute_alone(&i).is_none();
-            if executed {
-                self.follow_devices();
-            }
-            executed
-        });
+        let executed = self.execute_known()
+            || self.cpu.decode_original(self.cpu.linear_ip()).is_some_and(|i| self.execute_in_hook(&i));
         if !executed {
             self.halt = Some(Halt::Cut(Cut::Sensitive, 0));
         }
@@ -276,6 +268,18 @@ impl Core {
             // As when a block begins: RDTSC need not search for its program counter.
             self.cpu.engine.sync_pc(false);
         }
+    }
+
+    /// Executes the instruction at EIP if that does not need the engine; else false, and nothing has happened.
+    pub(super) fn execute_in_hook(&mut self, i: &Instruction) -> bool {
+        if !is_executed_in_hook(i) {
+            return self.execute_taken_over(i);
+        }
+        let executed = self.makes_stand_ins() && self.execute_alone(i).is_none();
+        if executed {
+            self.follow_devices();
+        }
+        executed
     }
 
     /// After an instruction that may have changed devices: what is due next, or back to the run loop.

@@ -8,8 +8,10 @@
 //! The guest cannot observe it, and no result depends on which instructions are taken over.
 
 use super::{Core, Halt};
+use crate::cpu::Cpu;
 use crate::cpu::execute::is_executable;
 use crate::cpu::flags::TF;
+use crate::isa::decode::LONGEST;
 use crate::ram::PAGE;
 use crate::ram::PageState;
 use iced_x86::Instruction;
@@ -29,6 +31,29 @@ struct Known {
     refused: u16,
     /// Executions since the last that the engine could not have done.
     not_needed: u16,
+    /// The instruction as it was executed last.
+    decoded: Option<Decoded>,
+}
+
+/// A decoded instruction, and what it was decoded from.
+#[derive(Debug)]
+struct Decoded {
+    instruction: Instruction,
+    bits: u32,
+    bytes: [u8; LONGEST],
+}
+
+impl Decoded {
+    /// The instruction, if it is still the one at EIP, which is at `paddr`.
+    fn at(&self, cpu: &Cpu, paddr: u64) -> Option<Instruction> {
+        let mut bytes = [0; LONGEST];
+        let length = self.instruction.len();
+        let same = self.instruction.ip() == cpu.env.eip()
+            && self.bits == cpu.code_bits()
+            && cpu.ram.read(paddr, bytes.get_mut(..length)?)
+            && bytes == self.bytes;
+        same.then_some(self.instruction)
+    }
 }
 
 /// The instructions that were refused an access, by physical address.
@@ -68,12 +93,34 @@ impl Core {
             && self.cpu.code_paddr(at).is_some_and(|paddr| self.taken_over.has(paddr))
     }
 
+    /// Executes the instruction at EIP without the engine, if it has been executed so before; else false, and nothing has
+    /// happened.
+    pub(super) fn execute_known(&mut self) -> bool {
+        let Some(paddr) = self.cpu.code_paddr(self.cpu.linear_ip()) else { return false };
+        let decoded = self.taken_over.known.get(&paddr).and_then(|known| known.decoded.as_ref());
+        let known = decoded.and_then(|decoded| decoded.at(&self.cpu, paddr));
+        known.is_some_and(|i| self.execute_at(&i, Some(paddr)))
+    }
+
     /// Executes the instruction at EIP without the engine; false if that is not possible, and nothing has happened.
     pub(super) fn execute_taken_over(&mut self, i: &Instruction) -> bool {
         if !is_executable(i) || !self.makes_stand_ins() {
             return false;
         }
-        let at = self.cpu.code_paddr(self.cpu.linear_ip());
+        let linear = self.cpu.linear_ip();
+        let paddr = self.cpu.code_paddr(linear).filter(|_| linear % PAGE + i.len() as u64 <= PAGE);
+        let bits = self.cpu.code_bits();
+        if let Some(paddr) = paddr
+            && let Some(known) = self.taken_over.known.get_mut(&paddr)
+        {
+            let mut bytes = [0; LONGEST];
+            let read = self.cpu.ram.read(paddr, bytes.get_mut(..i.len()).unwrap_or_default());
+            known.decoded = read.then_some(Decoded { instruction: *i, bits, bytes });
+        }
+        self.execute_at(i, paddr)
+    }
+
+    fn execute_at(&mut self, i: &Instruction, paddr: Option<u64>) -> bool {
         let tf = self.cpu.env.eflags_raw() & TF != 0;
         let (outcome, device) = match self.cpu.execute(i, &mut self.watches) {
             Ok(None) => return false,
@@ -85,7 +132,7 @@ impl Core {
         if device {
             self.follow_devices();
         }
-        self.note_needed(at, needed);
+        self.note_needed(paddr, needed);
         true
     }
 

@@ -6,7 +6,7 @@
 
 use super::host::Guest;
 use super::view::View;
-use trapline_rpn::{CallkError, CallkStack, services};
+use trapline_rpn::{CallkError, CallkStack, Host, services};
 
 /// Most elements of a channel's name.
 const MOST_NAME: u64 = 16;
