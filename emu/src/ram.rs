@@ -237,6 +237,14 @@ impl Ram {
         true
     }
 
+    /// As many bytes; `None` outside RAM.
+    #[inline]
+    pub fn array<const N: usize>(&self, paddr: u64) -> Option<[u8; N]> {
+        // SAFETY: in range, and an array of bytes has no alignment.
+        self.in_range(paddr, N)
+            .then(|| unsafe { self.data.ptr.as_ptr().add(paddr as usize).cast::<[u8; N]>().read() })
+    }
+
     #[cold]
     fn read_elsewhere(&self, paddr: u64, to: &mut [u8]) -> bool {
         self.elsewhere.as_ref().is_some_and(|memory| memory.read(paddr, to))

@@ -429,9 +429,9 @@ fn a_page_is_slow_only_while_a_breakpoint_is_enabled() {
                 a.jne(again).unwrap();
             });
             let mut g = s.boot();
-            let before = g.m.counters().steps;
+            let before = g.m.core().watched_steps();
             assert_eq!(g.caught().vector, 0x40);
-            g.m.counters().steps - before
+            g.m.core().watched_steps() - before
         };
         let plain = steps(0x400);
         assert_eq!(steps(control(0, WRITES, 4) & !0xff), plain, "{bits}-bit, not enabled");

@@ -23,6 +23,7 @@ mod soundness;
 mod stand_ins;
 mod strings;
 mod stubs;
+mod taken_over;
 mod undefined;
 mod untranslatable;
 mod user_code;

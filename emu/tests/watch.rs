@@ -516,10 +516,10 @@ fn only_accesses_to_the_watched_page_are_stepped() {
         });
         let steps = |watches: &[Watch]| {
             let mut g = s.boot();
-            let before = g.m.counters().steps;
+            let before = g.m.core().watched_steps();
             watches.iter().for_each(|w| g.m.core_mut().watch(0, *w));
             assert_eq!(g.run(), Stop::Halted);
-            g.m.counters().steps - before
+            g.m.core().watched_steps() - before
         };
         let none = steps(&[]);
         assert_eq!(steps(&[write(DATA + 8, 4)]), none, "reads of a page whose writes are watched");

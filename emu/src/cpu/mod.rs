@@ -10,6 +10,7 @@ pub(crate) mod cpuid;
 pub(crate) mod debug;
 pub(crate) mod deliver;
 mod descriptor;
+pub(crate) mod execute;
 pub(crate) mod fault;
 mod fetch;
 pub(crate) mod flags;

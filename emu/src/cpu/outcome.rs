@@ -1,6 +1,7 @@
 //! How an instruction that the machine executes itself ends, and the trait through which its accesses are reported.
 
 use super::Cpu;
+use super::operands::Operand;
 use crate::mmu::Paging;
 
 /// How an instruction ended.
@@ -31,8 +32,13 @@ pub(crate) enum Then {
 /// Receives each access of an instruction that the machine executes, before the access is made. The CPU state is that
 /// before the instruction.
 pub(crate) trait Accesses {
-    /// An access to linear memory.
-    fn memory(&mut self, cpu: &Cpu, address: u64, size: usize, write: bool);
+    /// An access to an operand in linear memory.
+    fn operand(&mut self, cpu: &Cpu, operand: &Operand);
+    /// A read or write of linear memory.
+    fn memory(&mut self, cpu: &Cpu, address: u64, size: usize, write: bool) {
+        let size = size as u32;
+        self.operand(cpu, &Operand { address, size, whole: size, reads: !write, writes: write });
+    }
     /// A value has been moved through a port.
     fn port(&mut self, cpu: &Cpu, port: u16, size: u8, value: u32, out: bool);
 }

@@ -270,7 +270,8 @@ impl Cpu {
 
     /// Linear address of an instruction's memory operand.
     pub(crate) fn effective_address(&self, i: &Instruction) -> u64 {
-        let value = i.virtual_address(0, 0, |register, _, _| Some(self.register(register)));
+        let operand = (0..i.op_count()).find(|&n| i.op_kind(n) == OpKind::Memory).unwrap_or(0);
+        let value = i.virtual_address(operand, 0, |register, _, _| Some(self.register(register)));
         value.unwrap_or(0)
     }
 

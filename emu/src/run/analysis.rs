@@ -80,10 +80,12 @@ impl Core {
             }
             if !self.nop_stands_for(cell, &i) {
                 self.mark(b, &i, n, at, compared);
-                anew |= self.wants_stand_in(b, &i, n);
+                anew |= self.wants_stand_in(b, &i, (n, at));
             }
             compared = compared.after(&i);
-            at = at.saturating_add(i.len() as u64);
+            // A patch may have become a longer one since the block was translated.
+            let longest = if patched && self.patched(at) { end - at } else { LONGEST as u64 };
+            at = at.saturating_add(longest.min(i.len() as u64));
             n += 1;
         }
         if wanted == 0 {

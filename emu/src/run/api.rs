@@ -165,6 +165,15 @@ impl Core {
         self.cpu.peek(va, to)
     }
 
+    /// NOFAULT read of a word in data view: 8 bytes if `wide`, else 4.
+    ///
+    /// # Errors
+    /// The first address that cannot be read.
+    #[inline]
+    pub fn peek_word(&self, va: u64, wide: bool) -> Result<u64, u64> {
+        self.cpu.peek_word(va, wide)
+    }
+
     /// NOFAULT write of linear memory: page permissions as for a supervisor with CR0.WP.
     ///
     /// # Errors

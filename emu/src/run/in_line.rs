@@ -137,10 +137,12 @@ impl Core {
         }
     }
 
-    /// Whether the block that is analysed, `b`, ends at linear `at` with a patch's jump to itself.
+    /// Whether the block that is analysed, `b`, ends at linear `at` with a patch's jump to itself. A block that was
+    /// translated before the patch became a jump ends with the first byte, an INT3.
     pub(crate) fn ends_with_jump(&self, b: &BlockCell, at: u64) -> bool {
         let begins = at == b.pc() && b.is(BlockCell::SITE);
-        !begins && self.cpu.code_paddr(at).is_some_and(|p| self.views.jumps_at(p))
+        let has_jump = b.is(BlockCell::JUMP) || b.pc().wrapping_add(b.size().into()) > at.wrapping_add(1);
+        !begins && has_jump && self.cpu.code_paddr(at).is_some_and(|p| self.views.jumps_at(p))
     }
 
     fn forget_traps(&mut self) {

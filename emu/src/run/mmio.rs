@@ -10,14 +10,10 @@
 //! Invariant: a read of a device changes its state by at most an error bit that a second read sets again, so that a
 //! restarted instruction reads the same.
 
-use crate::cpu::fault::Fault;
-use crate::cpu::flags::TF;
-use crate::cpu::outcome::Done;
 use crate::mmu::{Access, Translation};
 use crate::ram::PAGE;
 use crate::run::step::{DeviceAccess, Permit};
 use crate::run::{Core, Refusal, VOID_PADDR};
-use iced_x86::{Code, Instruction, OpKind};
 
 impl Core {
     /// Grants a page of a device to the instruction that is being stepped; refuses it to all others.
@@ -32,8 +28,8 @@ impl Core {
         Some((VOID_PADDR + (1 + at) * PAGE, R | if writable { W } else { 0 }))
     }
 
-    /// The instruction at EIP accesses a device in linear page `page`, and that fill was refused: executes it.
-    pub(crate) fn access_device(&mut self, page: u64) {
+    /// The instruction at EIP accesses a device, and that fill was refused: executes it.
+    pub(crate) fn access_device(&mut self) {
         self.effort.note_event();
         let in_slot = self.views.active.is_some_and(|s| s.contains(self.cpu.env.eip()));
         if in_slot {
@@ -43,43 +39,11 @@ impl Core {
         }
         self.rewind(self.cpu.linear_ip());
         self.settle();
-        let simple = self.decode_at(self.cpu.linear_ip()).filter(|_| !self.watches.any_data());
-        if !simple.is_some_and(|i| self.move_device(&i, page)) {
+        self.note_refused();
+        let executed = self.decode_at(self.cpu.linear_ip()).is_some_and(|i| self.execute_taken_over(&i));
+        if !executed {
             self.step_device(self.cpu.hot.clock.now());
         }
-    }
-
-    /// Executes a 32-bit MOV between a register, or from an immediate, and a device; false for anything else.
-    fn move_device(&mut self, i: &Instruction, page: u64) -> bool {
-        let (va, now) = (self.cpu.wrap_linear(self.cpu.effective_address(i)), self.cpu.hot.clock.now());
-        let store = match i.code() {
-            Code::Mov_r32_rm32 | Code::Mov_EAX_moffs32 => false,
-            Code::Mov_rm32_r32 | Code::Mov_moffs32_EAX | Code::Mov_rm32_imm32 => true,
-            _ => return false,
-        };
-        let user = self.cpu.env.cpl() == 3;
-        let access = if store { Access::Write } else { Access::Read };
-        if va & !(PAGE - 1) != page || va & (PAGE - 1) > PAGE - 4 {
-            return false;
-        }
-        let Ok(paddr) = self.cpu.translate(va, access, user) else { return false };
-        if !self.cpu.platform.has_mmio(paddr) {
-            return false;
-        }
-        let tf = self.cpu.env.eflags_raw() & TF != 0;
-        if store {
-            let value = match i.op1_kind() {
-                OpKind::Register => self.cpu.register(i.op1_register()) as u32,
-                _ => i.immediate32(),
-            };
-            self.cpu.platform.mmio_write(paddr, 4, value, now);
-        } else {
-            let value = self.cpu.platform.mmio_read(paddr, 4, now);
-            self.cpu.env.set_gpr(i.op0_register().full_register().number(), value.into());
-        }
-        self.cpu.update_irq();
-        self.end_own(i, Ok::<Done, Fault>(Done::Next), tf);
-        true
     }
 
     /// Lets the engine run the instruction at EIP with access to devices, which see the time `now`.

@@ -26,6 +26,7 @@ mod snapshot;
 mod stand_in;
 mod step;
 mod stub;
+mod taken_over;
 mod trap;
 pub(crate) mod turns;
 pub(crate) mod watch;
@@ -134,6 +135,7 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) to_open: Option<u64>,
     pub(crate) opening: Option<in_line::Opening>,
     pub(crate) stand_ins: stand_in::StandIns,
+    pub(crate) taken_over: taken_over::TakenOver,
     /// Linear address of the block that is to end after so many instructions, because the next one must begin a block.
     pub(crate) to_cap: Option<(u64, u16)>,
     /// Instruction count up to which the machine advances one instruction at a time.
@@ -222,6 +224,7 @@ impl Core {
             to_open: None,
             opening: None,
             stand_ins: stand_in::StandIns::default(),
+            taken_over: taken_over::TakenOver::default(),
             to_cap: None,
             single_step_until: 0,
             rep_from: 0,

@@ -96,10 +96,15 @@ impl Core {
         self.stand_ins.off = !on;
     }
 
-    /// Whether the block that is analysed, `b`, should have a stand-in for `i`, its instruction number `n`.
-    pub(super) fn wants_stand_in(&self, b: &BlockCell, i: &Instruction, n: u32) -> bool {
+    /// Whether the engine may translate something else.
+    pub(super) fn makes_stand_ins(&self) -> bool {
+        !self.stand_ins.off
+    }
+
+    /// Whether the block that is analysed, `b`, should have a stand-in for `i`, its instruction number `n` at linear `at`.
+    pub(super) fn wants_stand_in(&self, b: &BlockCell, i: &Instruction, (n, at): (u32, u64)) -> bool {
         let cut = b.lead() == Lead::Cut(Cut::Sensitive, n as u16);
-        cut && (is_executed_in_hook(i) || is_short_pause(i))
+        (cut && (is_executed_in_hook(i) || is_short_pause(i)) || self.is_taken_over(i, at))
             && !b.is(BlockCell::SITE | BlockCell::JUMP | BlockCell::SLOT | BlockCell::UNSUPPORTED)
     }
 
@@ -175,7 +180,7 @@ impl Core {
                 break;
             }
             let here = paddr + (at - begin);
-            if is_executed_in_hook(&i) {
+            if is_executed_in_hook(&i) || self.is_taken_over(&i, at) {
                 bytes.extend(self.replacement(here, &INT3));
                 return (bytes, Some(at));
             }
@@ -253,10 +258,9 @@ impl Core {
         self.cpu.hot.last = None;
         self.views.active = None;
         // The guest may have changed the bytes after the first, which are not in the block.
-        let i = self.cpu.decode_original(self.cpu.linear_ip()).filter(is_executed_in_hook);
-        if i.is_some_and(|i| self.execute_alone(&i).is_none()) {
-            self.follow_devices();
-        } else {
+        let executed = self.execute_known()
+            || self.cpu.decode_original(self.cpu.linear_ip()).is_some_and(|i| self.execute_in_hook(&i));
+        if !executed {
             self.halt = Some(Halt::Cut(Cut::Sensitive, 0));
         }
         self.after_hook();
@@ -266,8 +270,20 @@ impl Core {
         }
     }
 
+    /// Executes the instruction at EIP if that does not need the engine; else false, and nothing has happened.
+    pub(super) fn execute_in_hook(&mut self, i: &Instruction) -> bool {
+        if !is_executed_in_hook(i) {
+            return self.execute_taken_over(i);
+        }
+        let executed = self.makes_stand_ins() && self.execute_alone(i).is_none();
+        if executed {
+            self.follow_devices();
+        }
+        executed
+    }
+
     /// After an instruction that may have changed devices: what is due next, or back to the run loop.
-    fn follow_devices(&mut self) {
+    pub(super) fn follow_devices(&mut self) {
         let now = self.cpu.hot.clock.now();
         let platform = &self.cpu.platform;
         let leaves = platform.dma_due(now)

@@ -195,8 +195,27 @@ impl Core {
                 self.cpu.hot.clock.icount += 1;
                 self.decline(trap);
             }
+            _ if self.execute_site() => self.set_limit(),
             _ => self.halt = Some(Halt::StepSite),
         }
+    }
+
+    /// Executes the displaced instruction at EIP without the engine; false if that is not possible, and nothing has
+    /// happened.
+    fn execute_site(&mut self) -> bool {
+        let before = self.cpu.hot.clock.icount;
+        let Some(i) = self.cpu.decode_original(self.cpu.linear_ip()) else { return false };
+        let last = self.cpu.hot.last.take();
+        if !self.execute_in_hook(&i) {
+            self.cpu.hot.last = last;
+            return false;
+        }
+        if self.cpu.hot.clock.icount == before {
+            self.displaced_faulted();
+        } else {
+            self.with_interposer(|i, core| i.settled(core));
+        }
+        true
     }
 
     /// Gives a declined trap to the guest, with the state that its own instruction would have left.

@@ -180,6 +180,7 @@ impl Core {
         if self.blocks.are_too_many() {
             self.drop_all_blocks();
         }
+        self.give_back();
         self.open_wanted();
         let capped = self.cap_wanted();
         self.replace_wanted(capped);
@@ -480,7 +481,7 @@ impl Core {
         }
         if matches!(refusal, Refusal::Watched | Refusal::Device) {
             self.put_flags_back();
-            return if refusal == Refusal::Watched { self.step_watched() } else { self.access_device(page) };
+            return if refusal == Refusal::Watched { self.step_watched() } else { self.access_device() };
         }
         if access == Access::Fetch
             && (self.cpu.hot.clock.icount >= self.cpu.hot.clock.deadline || self.cpu.interruptible())

@@ -47,8 +47,10 @@ pub(crate) struct Watches {
     spare: (Vec<u64>, Vec<u32>),
     /// Ranges whose blocks must be analysed again.
     changed: Vec<(u64, u64)>,
-    /// Instructions that were stepped alone because they access a page with a watched byte.
+    /// Instructions that the engine could not run among others because they access a page with a watched byte.
     steps: u64,
+    /// Whether an instruction that the machine executes has made such an access.
+    reached: bool,
 }
 
 /// Sorts page ranges and joins those that touch.
@@ -101,6 +103,20 @@ impl Watches {
     /// Whether the guest has a breakpoint on the instruction at `linear`.
     pub fn breaks_at(&self, linear: u64) -> bool {
         self.guest.iter().any(|w| w.kind == WatchKind::Execute && w.low == linear)
+    }
+
+    /// Notes whether the engine would be refused an access.
+    fn note_reached(&mut self, cpu: &Cpu, operand: &Operand) {
+        let pages = if operand.writes { &self.write_pages } else { &self.read_pages };
+        let last = cpu.wrap_linear(operand.address.wrapping_add(u64::from(operand.size) - 1));
+        self.reached |= [operand.address, last].iter().any(|at| covers(pages, at & !(PAGE - 1)));
+    }
+
+    /// Whether an instruction since the last call has made an access that the engine would be refused.
+    pub(super) fn take_reached(&mut self) -> bool {
+        let reached = std::mem::take(&mut self.reached);
+        self.steps += u64::from(reached);
+        reached
     }
 
     /// Notes an access that the instruction at EIP is about to make.
@@ -185,12 +201,10 @@ impl Watches {
 }
 
 impl Accesses for Watches {
-    #[cold]
-    fn memory(&mut self, cpu: &Cpu, address: u64, size: usize, write: bool) {
+    fn operand(&mut self, cpu: &Cpu, operand: &Operand) {
         if self.any_data() {
-            let size = size as u32;
-            let operand = Operand { address, size, whole: size, reads: !write, writes: write };
-            self.note_access(cpu, cpu.env.eip(), &operand);
+            self.note_reached(cpu, operand);
+            self.note_access(cpu, cpu.env.eip(), operand);
         }
     }
 
@@ -217,7 +231,7 @@ impl Core {
         [&self.watches.data, &self.watches.ports, &self.watches.code]
     }
 
-    /// How many instructions were stepped alone because they access a page with a watched byte: what watches cost. No part of
+    /// How many instructions the engine could not run because they access a page with a watched byte: what watches cost. No part of
     /// the guest's state: it does not go back with a snapshot.
     pub fn watched_steps(&self) -> u64 {
         self.watches.steps
@@ -359,7 +373,6 @@ impl Core {
 
     /// An access of the instruction at EIP, or of the slot that it runs from, was refused for a watch: steps it.
     pub(crate) fn step_watched(&mut self) {
-        self.watches.steps += 1;
         let slot = self.views.active.filter(|s| s.contains(self.cpu.env.eip()));
         let expected = match slot {
             // Its trap, or the iteration before, has counted it.
@@ -370,10 +383,15 @@ impl Core {
             None => {
                 self.rewind(self.cpu.linear_ip());
                 self.settle();
+                self.note_refused();
+                if self.decode_at(self.cpu.linear_ip()).is_some_and(|i| self.execute_taken_over(&i)) {
+                    return;
+                }
                 self.cpu.hot.clock.icount + 1
             }
         };
         let ip = slot.map_or(self.cpu.env.eip(), |s| s.site);
+        self.watches.steps += 1;
         self.watches.forget_noted();
         if let Some(i) = self.cpu.decode_original(self.cpu.env.cs_base().wrapping_add(ip)) {
             for operand in self.cpu.operands_by(&mut self.watches.operands, &i) {

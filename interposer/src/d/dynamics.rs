@@ -24,9 +24,18 @@ pub(super) struct Dynamics {
     free: Vec<u32>,
     used: usize,
     most: usize,
-    /// By the number of a variable: the thread that has used it last, and the element.
+    /// By the number of a variable.
     #[serde(skip)]
-    recent: Vec<Option<(u64, u32)>>,
+    recent: Vec<Option<Recent>>,
+}
+
+/// The last use of a scalar without keys.
+#[derive(Debug, Clone, Copy)]
+struct Recent {
+    /// The thread, if each has its own.
+    thread: Option<u64>,
+    /// The element.
+    slot: u32,
 }
 
 /// The element and the offset in it of an address.
@@ -84,23 +93,23 @@ impl Dynamics {
 
     /// The value of a scalar without keys, if this thread is the one that has used it last.
     #[inline]
-    pub fn recent(&mut self, variable: u32, thread: u64) -> Option<&mut [u8; 8]> {
-        let (last, slot) = (*self.recent.get(variable as usize)?)?;
-        if last != thread {
+    pub fn recent(&mut self, variable: u64, thread: impl FnOnce() -> u64) -> Option<&mut [u8; 8]> {
+        let recent = (*self.recent.get(variable as usize)?)?;
+        if recent.thread.is_some_and(|last| last != thread()) {
             return None;
         }
-        self.elements.get_mut(slot as usize)?.as_mut()?.value.first_chunk_mut()
+        self.elements.get_mut(recent.slot as usize)?.as_mut()?.value.first_chunk_mut()
     }
 
     /// Notes which thread has used a scalar without keys last, by its key.
-    pub fn note_recent(&mut self, variable: u32, thread: u64, key: &[u8]) {
+    pub fn note_recent(&mut self, variable: u64, thread: Option<u64>, key: &[u8]) {
         let found = self.find(key);
         let at = variable as usize;
         if self.recent.len() <= at {
             self.recent.resize(at + 1, None);
         }
         if let Some(recent) = self.recent.get_mut(at) {
-            *recent = found.map(|slot| (thread, slot));
+            *recent = found.map(|slot| Recent { thread, slot });
         }
     }
 
@@ -151,7 +160,7 @@ impl Dynamics {
             self.free.push(slot);
             self.recent
                 .iter_mut()
-                .filter(|recent| recent.is_some_and(|(_, at)| at == slot))
+                .filter(|recent| recent.is_some_and(|recent| recent.slot == slot))
                 .for_each(|recent| *recent = None);
         }
     }

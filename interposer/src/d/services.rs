@@ -249,6 +249,35 @@ impl Runtime {
         Ok(())
     }
 
+    /// Reads or writes a scalar without keys that this thread has used last, which most clauses with `self->` do. False
+    /// if it is not such a one; then nothing was changed.
+    #[inline]
+    pub fn use_recent(
+        &mut self,
+        service: u64,
+        stack: &mut dyn CallkStack,
+        thread: impl FnOnce() -> u64,
+    ) -> bool {
+        let number = stack.pop();
+        let Some(recent) = self.dynamics.recent(number, thread) else {
+            stack.push(number);
+            return false;
+        };
+        if service == d::GET {
+            stack.push(u64::from_le_bytes(*recent));
+            return true;
+        }
+        let value = stack.pop();
+        if value == 0 {
+            // The element goes.
+            stack.push(value);
+            stack.push(number);
+            return false;
+        }
+        *recent = value.to_le_bytes();
+        true
+    }
+
     /// Reads, writes or finds an element.
     fn dynamic(
         &mut self,
@@ -260,25 +289,11 @@ impl Runtime {
         let Some(table) = self.setup.tables.dynamics.get(number as usize) else {
             return Err(CallkError::Unknown);
         };
-        let thread = if table.thread { world.thread() } else { 0 };
-        // A scalar of the thread that used it last is found at once.
-        let plain = table.keys.is_empty() && !table.reference && service != d::REFERENCE;
-        if plain && let Some(to) = self.dynamics.recent(number as u32, thread) {
-            if service == d::GET {
-                stack.push(u64::from_le_bytes(*to));
-                return Ok(());
-            }
-            let value = stack.pop();
-            if value != 0 {
-                *to = value.to_le_bytes();
-                return Ok(());
-            }
-            stack.push(value);
-        }
+        let thread = table.thread.then(|| world.thread());
         let mut key = std::mem::take(&mut self.buffers.0);
         key.truncate(0);
         key.part(number as u32);
-        key.int(thread);
+        key.int(thread.unwrap_or(0));
         self.fields((&table.keys, false), stack, world, &mut key)?;
         let shape = Shape {
             size: table.size as usize,
@@ -286,9 +301,10 @@ impl Runtime {
             reference: table.reference,
             string: table.string,
         };
+        let plain = table.keys.is_empty() && !table.reference && service != d::REFERENCE;
         let done = self.access(service, (key.written(), shape), stack, world);
         if plain {
-            self.dynamics.note_recent(number as u32, thread, key.written());
+            self.dynamics.note_recent(number, thread, key.written());
         }
         self.buffers.0 = key;
         done

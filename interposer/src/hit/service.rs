@@ -6,7 +6,7 @@
 
 use super::host::Guest;
 use super::view::View;
-use trapline_rpn::{CallkError, CallkStack, services};
+use trapline_rpn::{CallkError, CallkStack, Host, services};
 
 /// Most elements of a channel's name.
 const MOST_NAME: u64 = 16;
@@ -17,6 +17,7 @@ impl<V: View> Guest<'_, V> {
     /// Calls a service.
     pub(crate) fn service(&mut self, number: u64, stack: &mut dyn CallkStack) -> Result<(), CallkError> {
         match number {
+            services::d::GET | services::d::PUT if self.uses_recent(number, stack) => {}
             services::STOP => (self.asked.any, self.asked.stop) = (true, true),
             services::FREEZE => self.asked.frozen_after = Some(self.stats.hits),
             services::RESUME => self.asked.frozen_after = None,
@@ -63,6 +64,16 @@ impl<V: View> Guest<'_, V> {
 }
 
 impl<V: View> Guest<'_, V> {
+    /// Uses a variable of D as [`crate::d::Runtime::use_recent`] does.
+    #[inline]
+    fn uses_recent(&mut self, number: u64, stack: &mut dyn CallkStack) -> bool {
+        // Taken out, so that the guest can be asked for its task.
+        let Some(d) = self.d.take() else { return false };
+        let done = d.use_recent(number, stack, || self.task());
+        self.d = Some(d);
+        done
+    }
+
     /// `dti_log`: the name of the channel is on top, in elements as `symbol` pushes them.
     fn dti_log(&mut self, stack: &mut dyn CallkStack) -> Result<(), CallkError> {
         let word = if self.core.env().long_mode() { 8 } else { 4 };

@@ -111,10 +111,7 @@ impl Arguments for NoArguments {
 
 /// The word at a linear address.
 fn read_word(core: &Core, at: u64, word: u64) -> Result<u64, ArgumentError> {
-    let mut bytes = [0; 8];
-    let own = bytes.get_mut(..word as usize).unwrap_or_default();
-    core.peek(at, own).map_err(ArgumentError::Fault)?;
-    Ok(u64::from_le_bytes(bytes))
+    core.peek_word(at, word == 8).map_err(ArgumentError::Fault)
 }
 
 fn cut(value: u64, word: u64) -> u64 {

@@ -38,9 +38,9 @@ fn paper_loop() -> Vec<u8> {
     vec![DEC, NOP, 0x75, 0xfc]
 }
 
-/// `l: dec eax; pushfd; popfd; jnz l`: POPFD is stepped in place.
+/// `l: dec eax; loopne m; m: jnz l`: LOOPNE is stepped in place.
 fn stepped_loop() -> Vec<u8> {
-    vec![DEC, 0x9c, 0x9d, 0x75, 0xfb]
+    vec![DEC, 0xe0, 0, 0x75, 0xfb]
 }
 
 /// Sites of the many-sites loops.
@@ -129,9 +129,9 @@ fn cases(scale: u32) -> Vec<Case> {
         on("   probe on dec eax, two registers logged", 0, DEC, LOG_TWO, Target::AtMost(20.0), ""),
         Case {
             code: stepped_loop,
-            length: 4,
+            length: 3,
             iterations: 400 * scale,
-            ..on("   probe on popfd, abort: stepped in place", 2, 0x9d, "abort", Target::None, "")
+            ..on("   probe on loopne, abort: stepped in place", 1, 0xe0, "abort", Target::None, "")
         },
     ]
 }

@@ -67,6 +67,21 @@ pub(crate) enum Op {
         size: u8,
         len: u8,
     },
+    Popf {
+        size: u8,
+        len: u8,
+    },
+    /// LOOP and JRCXZ: the count register has `bits` bits.
+    Loop {
+        by: u64,
+        bits: u8,
+        len: u8,
+    },
+    Jrcxz {
+        by: u64,
+        bits: u8,
+        len: u8,
+    },
     Cli {
         len: u8,
     },
@@ -120,6 +135,10 @@ pub(crate) fn op_of(i: &Instruction, bits: u32) -> Option<Op> {
         }
         M::Pushfd => Op::Pushf { size: 4, len },
         M::Pushfq => Op::Pushf { size: 8, len },
+        M::Popfd => Op::Popf { size: 4, len },
+        M::Popfq => Op::Popf { size: 8, len },
+        M::Loop if near(i) => Op::Loop { by: distance(i), bits: count_bits(i.code())?, len },
+        M::Jecxz | M::Jrcxz if near(i) => Op::Jrcxz { by: distance(i), bits: count_bits(i.code())?, len },
         M::Cli => Op::Cli { len },
         M::Sti => Op::Sti { len },
         _ => return None,
@@ -138,6 +157,16 @@ fn push_of(i: &Instruction, len: u8) -> Option<Op> {
         OpKind::Immediate8to64 | OpKind::Immediate32to64 => {
             Some(Op::PushImm { value: i.immediate(0), size: 8, len })
         }
+        _ => None,
+    }
+}
+
+/// Bits of the register that LOOP, JECXZ or JRCXZ reads.
+fn count_bits(code: Code) -> Option<u8> {
+    use Code as C;
+    match code {
+        C::Loop_rel8_32_ECX | C::Loop_rel8_64_ECX | C::Jecxz_rel8_32 | C::Jecxz_rel8_64 => Some(32),
+        C::Loop_rel8_64_RCX | C::Jrcxz_rel8_64 => Some(64),
         _ => None,
     }
 }
@@ -172,6 +201,7 @@ fn gpr(r: Register) -> Option<u8> {
     (r.is_gpr32() || r.is_gpr64()).then(|| r.full_register().number() as u8)
 }
 
+const CX: usize = 1;
 const SP: usize = 4;
 const BP: usize = 5;
 
@@ -216,6 +246,31 @@ fn interrupt_flag(core: &Core) -> Result<u64, Fault> {
     let env = core.env();
     let flags = env.eflags_raw();
     if u64::from(env.cpl()) > flags >> 12 & 3 { Err(Fault::gp(0)) } else { Ok(flags) }
+}
+
+/// EFLAGS with the flags that POPF takes from `value`, with this privilege (SDM volume 2, POPF).
+fn popped_flags(core: &Core, value: u64) -> u64 {
+    const ALWAYS: u64 = 0x24_4dd5; // ID, AC, NT, OF, DF, TF, SF, ZF, AF, PF, CF
+    const IOPL: u64 = 0x3000;
+    let (flags, cpl) = (core.eflags(), u64::from(core.env().cpl()));
+    let changes_if = cpl <= flags >> 12 & 3;
+    let changed = ALWAYS | if changes_if { IF } else { 0 } | if cpl == 0 { IOPL } else { 0 };
+    flags & !changed | value & changed
+}
+
+/// The count register in an address size of `bits`, after `minus` was subtracted.
+fn count(core: &Core, bits: u8, minus: u64) -> u64 {
+    core.env().gpr(CX).wrapping_sub(minus) & (u64::MAX >> (64 - bits))
+}
+
+/// Goes `by` bytes from EIP, or past the instruction.
+#[inline]
+fn branch(core: &Core, taken: bool, by: u64, len: u8) {
+    if taken {
+        core.env().set_eip(core.wrap_ip(core.env().eip().wrapping_add(by)));
+    } else {
+        skip(core, len);
+    }
 }
 
 /// Executes `op` at EIP. On a fault nothing has changed.
@@ -268,12 +323,19 @@ pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
             push(core, stack, next, size)?;
             core.env().set_eip(ip);
         }
-        Op::Jcc { condition, by, len } => {
-            if holds(condition, core.eflags()) {
-                core.env().set_eip(core.wrap_ip(core.env().eip().wrapping_add(by)));
-            } else {
-                skip(core, len);
-            }
+        Op::Jcc { condition, by, len } => branch(core, holds(condition, core.eflags()), by, len),
+        Op::Loop { by, bits, len } => {
+            let left = count(core, bits, 1);
+            core.env().set_gpr(CX, left);
+            branch(core, left != 0, by, len);
+        }
+        Op::Jrcxz { by, bits, len } => branch(core, count(core, bits, 0) == 0, by, len),
+        Op::Popf { size, len } => {
+            let sp = core.env().gpr(SP);
+            let value = stacked(core, stack, sp, size)?;
+            core.env().set_eflags(popped_flags(core, value));
+            core.set_stack_pointer(stack, sp.wrapping_add(size.into()));
+            skip(core, len);
         }
         Op::Pushf { size, len } => {
             const VM_RF: u64 = 0x3_0000;

@@ -47,7 +47,7 @@ fn stepped(i: &Instruction) -> &'static str {
         "its memory operand is relative to its own address, too far for an absolute one"
     } else if i.is_privileged() {
         "privileged"
-    } else if matches!(i.mnemonic(), Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq) {
+    } else if i.mnemonic() == Mnemonic::Popf {
         "changes the flags that interrupts and single steps depend on"
     } else if i.mnemonic() == Mnemonic::Lss
         || (i.op_count() > 0 && i.op0_kind() == OpKind::Register && i.op0_register() == Register::SS)

@@ -143,7 +143,7 @@ pub(crate) fn classify(i: &Instruction) -> Way {
     }
     match i.mnemonic() {
         // Interrupt shadow, or flags that affect interrupts and single steps.
-        M::Popf | M::Popfd | M::Popfq | M::Lss => return Way::Stepped,
+        M::Popf | M::Lss => return Way::Stepped,
         _ => {}
     }
     if i.op_count() > 0 && i.op0_kind() == OpKind::Register && i.op0_register() == Register::SS {

@@ -1,0 +1,366 @@
+//! Common instructions, executed on the CPU's state.
+//!
+//! The engine runs them faster, but it must return for each access to a watched page or to a device. Executed here, such an
+//! instruction costs no more than its exception (`run/taken_over.rs`).
+//!
+//! Source: Intel SDM volume 2, the operation of each. Faults, the order of accesses, and flags that the manual leaves
+//! undefined (AF after AND, OR, XOR and TEST) are as in the engine.
+
+use super::Cpu;
+use super::fault::Fault;
+use super::operands::Operand;
+use super::outcome::{Accesses, Done};
+use crate::isa::decode;
+use crate::mmu::{Access, error_code};
+use crate::ram::PAGE;
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+
+mod arithmetic;
+
+const AX: usize = 0;
+const SP: usize = 4;
+
+/// An instruction that was executed.
+pub(crate) struct Executed {
+    pub done: Done,
+    /// Whether it has accessed a device.
+    pub device: bool,
+}
+
+/// What lies at an address.
+#[derive(Clone, Copy)]
+enum Place {
+    Ram,
+    /// A device, at this physical address.
+    Device(u64),
+    /// Neither, or more than one of them.
+    Other,
+}
+
+/// The memory operand of an instruction.
+#[derive(Clone, Copy)]
+struct Memory {
+    address: u64,
+    size: usize,
+    /// Whether the address is one of the stack: a non-canonical one raises #SS.
+    stack: bool,
+}
+
+/// The result of an instruction; `None` if it was not executed, and nothing has happened.
+type Outcome = Result<Option<Executed>, Fault>;
+
+/// Whether [`Cpu::execute`] can execute the instruction.
+pub(crate) fn is_executable(i: &Instruction) -> bool {
+    use Mnemonic as M;
+    let plain = |n: u32| match i.op_kind(n) {
+        OpKind::Register => i.op_register(n).is_gpr(),
+        OpKind::Memory => true,
+        OpKind::Immediate8
+        | OpKind::Immediate16
+        | OpKind::Immediate32
+        | OpKind::Immediate64
+        | OpKind::Immediate8to16
+        | OpKind::Immediate8to32
+        | OpKind::Immediate8to64
+        | OpKind::Immediate32to64 => true,
+        _ => false,
+    };
+    let memory = (0..i.op_count()).filter(|&n| i.op_kind(n) == OpKind::Memory).count() == 1;
+    let narrow = i.memory_base().size() == 2 || i.memory_index().size() == 2 || i.memory_displ_size() == 2;
+    if narrow || decode::kind(i).by_machine() || is_alias(i) {
+        return false;
+    }
+    match i.mnemonic() {
+        M::Push | M::Pop => !memory && (0..i.op_count()).all(plain) && i.op_count() == 1,
+        M::Call => matches!(i.code(), Code::Call_rel32_32 | Code::Call_rel32_64),
+        M::Ret => matches!(i.code(), Code::Retnd | Code::Retnq),
+        M::Mov | M::Movzx | M::Movsx | M::Movsxd | M::Xchg | M::Xadd | M::Cmpxchg => {
+            memory && (0..i.op_count()).all(plain)
+        }
+        _ => memory && arithmetic::of(i.mnemonic()).is_some() && (0..i.op_count()).all(plain),
+    }
+}
+
+/// Whether it is an encoding of TEST that the manual does not have. The engine raises #UD for it.
+fn is_alias(i: &Instruction) -> bool {
+    use Code as C;
+    matches!(
+        i.code(),
+        C::Test_rm8_imm8_F6r1 | C::Test_rm16_imm16_F7r1 | C::Test_rm32_imm32_F7r1 | C::Test_rm64_imm32_F7r1
+    )
+}
+
+impl Cpu {
+    /// Executes the instruction at EIP without the engine, if [`is_executable`] says so. EIP is not moved past it, but by
+    /// branches.
+    pub(crate) fn execute(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Outcome {
+        use Mnemonic as M;
+        match i.mnemonic() {
+            M::Push | M::Call => self.push(i, told),
+            M::Pop | M::Ret => self.pop(i, told),
+            M::Mov if i.op0_kind() == OpKind::Memory => {
+                let value = self.value(i, 1);
+                self.write_operand(i, value, told)
+            }
+            M::Mov | M::Movzx | M::Movsx | M::Movsxd => self.load_register(i, told),
+            M::Xchg | M::Xadd | M::Cmpxchg => self.exchange(i, told),
+            _ => self.calculate(i, told),
+        }
+    }
+
+    /// MOV to memory.
+    fn write_operand(&mut self, i: &Instruction, value: u64, told: &mut dyn Accesses) -> Outcome {
+        let memory = self.memory_of(i);
+        let place = self.locate(memory, Access::Write)?;
+        if !matches!(place, Place::Other) {
+            told.operand(self, &memory.operand(false, true));
+        }
+        match place {
+            Place::Ram => self.store_unreported(memory.address, value, memory.size)?,
+            Place::Device(paddr) => {
+                let now = self.hot.clock.now();
+                self.platform.mmio_write(paddr, memory.size as u8, value as u32, now);
+                self.update_irq();
+            }
+            Place::Other => return Ok(None),
+        }
+        Ok(place.executed(Done::Next))
+    }
+
+    /// MOV, MOVZX, MOVSX or MOVSXD from memory.
+    fn load_register(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Outcome {
+        let Some((value, place)) = self.read_operand(i, told)? else { return Ok(None) };
+        let signed = matches!(i.mnemonic(), Mnemonic::Movsx | Mnemonic::Movsxd);
+        let unused = 64 - 8 * self.memory_of(i).size as u32;
+        let value = if signed { ((value << unused) as i64 >> unused) as u64 } else { value };
+        self.set_register(i.op0_register(), value);
+        Ok(place.executed(Done::Next))
+    }
+
+    /// An operation of [`arithmetic`] with an operand in memory.
+    fn calculate(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Outcome {
+        let Some(operation) = arithmetic::of(i.mnemonic()) else { return Ok(None) };
+        let bits = 8 * self.memory_of(i).size as u32;
+        let flags = self.eflags();
+        if i.op0_kind() == OpKind::Memory && operation.writes() {
+            let other = if i.op_count() > 1 { self.value(i, 1) } else { 0 };
+            let mut after = flags;
+            let updated = self.update(i, told, |old| {
+                let (value, flags) = operation.apply(old, other, flags, bits);
+                after = flags;
+                value
+            })?;
+            if updated.is_some() {
+                self.env.set_eflags(after);
+            }
+            return Ok(updated.and_then(|_| Place::Ram.executed(Done::Next)));
+        }
+        let Some((value, place)) = self.read_operand(i, told)? else { return Ok(None) };
+        let in_first = i.op0_kind() == OpKind::Memory;
+        let (one, two) = if in_first { (value, self.value(i, 1)) } else { (self.value(i, 0), value) };
+        let (result, after) = operation.apply(one, two, flags, bits);
+        if operation.writes() {
+            self.set_register(i.op0_register(), result);
+        }
+        self.env.set_eflags(after);
+        Ok(place.executed(Done::Next))
+    }
+
+    /// XCHG, XADD or CMPXCHG with an operand in memory.
+    fn exchange(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Outcome {
+        let in_first = i.op0_kind() == OpKind::Memory;
+        let register = if in_first { i.op1_register() } else { i.op0_register() };
+        let (other, flags) = (self.register(register), self.eflags());
+        let bits = 8 * self.memory_of(i).size as u32;
+        let compared = self.env.gpr(AX) & (u64::MAX >> (64 - bits));
+        let updated = self.update(i, told, |old| match i.mnemonic() {
+            Mnemonic::Xadd => arithmetic::Operation::Add.apply(old, other, flags, bits).0,
+            Mnemonic::Cmpxchg if old != compared => old,
+            _ => other,
+        })?;
+        let Some(old) = updated else { return Ok(None) };
+        match i.mnemonic() {
+            Mnemonic::Xadd => {
+                self.set_register(register, old);
+                self.env.set_eflags(arithmetic::Operation::Add.apply(old, other, flags, bits).1);
+            }
+            Mnemonic::Cmpxchg => {
+                // As in the engine, also if it succeeds, where the upper half of RAX becomes 0 too.
+                self.set_register(accumulator(bits), old);
+                self.env.set_eflags(arithmetic::Operation::Sub.apply(compared, old, flags, bits).1);
+            }
+            _ => self.set_register(register, old),
+        }
+        Ok(Place::Ram.executed(Done::Next))
+    }
+
+    /// Replaces the operand in memory by a function of it; its value before.
+    fn update(
+        &mut self,
+        i: &Instruction,
+        told: &mut dyn Accesses,
+        new: impl FnOnce(u64) -> u64,
+    ) -> Result<Option<u64>, Fault> {
+        let memory = self.memory_of(i);
+        // A read for a write (SDM volume 3, 4.7): the fault says so.
+        let read = self.locate(memory, Access::Read).map_err(|fault| match fault.error {
+            Some(code) if fault.cr2.is_some() => Fault { error: Some(code | error_code::WRITE), ..fault },
+            _ => fault,
+        })?;
+        if !matches!(read, Place::Ram) {
+            return Ok(None);
+        }
+        self.locate(memory, Access::Write)?;
+        told.operand(self, &memory.operand(true, true));
+        let old = self.load_unreported(memory.address, memory.size)?;
+        self.store_unreported(memory.address, new(old), memory.size)?;
+        Ok(Some(old))
+    }
+
+    /// Reads the operand in memory.
+    fn read_operand(
+        &mut self,
+        i: &Instruction,
+        told: &mut dyn Accesses,
+    ) -> Result<Option<(u64, Place)>, Fault> {
+        let memory = self.memory_of(i);
+        let place = self.locate(memory, Access::Read)?;
+        if !matches!(place, Place::Other) {
+            told.operand(self, &memory.operand(true, false));
+        }
+        let value = match place {
+            Place::Ram => self.load_unreported(memory.address, memory.size)?,
+            Place::Device(paddr) => {
+                let now = self.hot.clock.now();
+                let value = self.platform.mmio_read(paddr, memory.size as u8, now);
+                self.update_irq();
+                value.into()
+            }
+            Place::Other => return Ok(None),
+        };
+        Ok(Some((value, place)))
+    }
+
+    /// PUSH of a register or an immediate, or a near CALL.
+    fn push(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Outcome {
+        let size = i.stack_pointer_increment().unsigned_abs() as usize;
+        let next = self.wrap_ip(self.env.eip().wrapping_add(i.len() as u64));
+        let calls = i.mnemonic() == Mnemonic::Call;
+        let value = if calls { next } else { self.value(i, 0) };
+        let (stack, pointer) = (self.stack(), self.env.gpr(SP).wrapping_sub(size as u64));
+        let memory = Memory { address: self.wrap_linear(stack.linear(pointer)), size, stack: true };
+        if !matches!(self.locate(memory, Access::Write)?, Place::Ram) {
+            return Ok(None);
+        }
+        told.operand(self, &memory.operand(false, true));
+        self.store_unreported(memory.address, value, size)?;
+        self.set_stack_pointer(stack, pointer);
+        if !calls {
+            return Ok(Place::Ram.executed(Done::Next));
+        }
+        self.env.set_eip(self.wrap_ip(next.wrapping_add(i.near_branch_target().wrapping_sub(i.next_ip()))));
+        Ok(Place::Ram.executed(Done::Jumped))
+    }
+
+    /// POP of a register, or a near RET.
+    fn pop(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Outcome {
+        let size = i.stack_pointer_increment().unsigned_abs() as usize;
+        let (stack, pointer) = (self.stack(), self.env.gpr(SP));
+        let memory = Memory { address: self.wrap_linear(stack.linear(pointer)), size, stack: true };
+        if !matches!(self.locate(memory, Access::Read)?, Place::Ram) {
+            return Ok(None);
+        }
+        told.operand(self, &memory.operand(true, false));
+        let value = self.load_unreported(memory.address, size)?;
+        self.set_stack_pointer(stack, pointer.wrapping_add(size as u64));
+        if i.mnemonic() == Mnemonic::Ret {
+            self.env.set_eip(value);
+            return Ok(Place::Ram.executed(Done::Jumped));
+        }
+        self.set_register(i.op0_register(), value);
+        Ok(Place::Ram.executed(Done::Next))
+    }
+
+    /// The operand in memory of an instruction.
+    fn memory_of(&self, i: &Instruction) -> Memory {
+        let address = self.wrap_linear(self.effective_address(i));
+        let stack = matches!(i.memory_base(), Register::RSP | Register::RBP);
+        Memory { address, size: i.memory_size().size(), stack }
+    }
+
+    /// Translates an access, with its side effects.
+    fn locate(&mut self, memory: Memory, access: Access) -> Result<Place, Fault> {
+        let Memory { address, size, stack } = memory;
+        let user = self.env.cpl() == 3;
+        let on_stack = |fault: Fault| if stack { fault.on_stack() } else { fault };
+        let first = self.translate(address, access, user).map_err(on_stack)?;
+        let last = address.wrapping_add(size as u64 - 1);
+        if address / PAGE != last / PAGE {
+            let second =
+                self.translate(self.wrap_linear(last & !(PAGE - 1)), access, user).map_err(on_stack)?;
+            let ram = first < self.ram.size() && second < self.ram.size();
+            return Ok(if ram { Place::Ram } else { Place::Other });
+        }
+        Ok(match first {
+            ram if ram < self.ram.size() => Place::Ram,
+            // The engine makes two accesses of one that is not aligned.
+            device if size <= 4 && device % size as u64 == 0 && self.platform.has_mmio(device) => {
+                Place::Device(device)
+            }
+            _ => Place::Other,
+        })
+    }
+
+    /// The value of an operand that is not in memory, cut to the size of the one that is, or of the stack's element.
+    fn value(&self, i: &Instruction, operand: u32) -> u64 {
+        match i.op_kind(operand) {
+            OpKind::Register => self.register(i.op_register(operand)),
+            _ => i.immediate(operand),
+        }
+    }
+
+    /// Writes a general register as an instruction does: 32 bits zero the upper half.
+    fn set_register(&self, register: Register, value: u64) {
+        let number = register.full_register().number();
+        let old = self.env.gpr(number);
+        match register {
+            Register::AH | Register::CH | Register::DH | Register::BH => {
+                let number = register.number() & 3;
+                let old = self.env.gpr(number);
+                self.env.set_gpr(number, old & !0xff00 | (value & 0xff) << 8);
+            }
+            _ => self.env.set_gpr(
+                number,
+                match register.size() {
+                    8 => value,
+                    4 => value & 0xffff_ffff,
+                    2 => old & !0xffff | value & 0xffff,
+                    _ => old & !0xff | value & 0xff,
+                },
+            ),
+        }
+    }
+}
+
+impl Memory {
+    fn operand(self, reads: bool, writes: bool) -> Operand {
+        let size = self.size as u32;
+        Operand { address: self.address, size, whole: size, reads, writes }
+    }
+}
+
+impl Place {
+    fn executed(self, done: Done) -> Option<Executed> {
+        Some(Executed { done, device: matches!(self, Self::Device(_)) })
+    }
+}
+
+/// The accumulator of this many bits.
+fn accumulator(bits: u32) -> Register {
+    match bits {
+        8 => Register::AL,
+        16 => Register::AX,
+        32 => Register::EAX,
+        _ => Register::RAX,
+    }
+}
