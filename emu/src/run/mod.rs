@@ -4,7 +4,7 @@
 //!
 //! This module holds what needs all parts of a machine: `hooks` (called by the engine), `turns` (the run loop), `trap`,
 //! `in_line`, `stub` and `watch` (which call the interposer), `stand_in` (what is translated in place of the machine's own
-//! instructions), `fill` (linear pages to entries of the engine's TLB), `mmio` (accesses to devices).
+//! instructions), `taken_over` (instructions that the machine takes over from the engine), `fill` (linear pages to entries of the engine's TLB), `mmio` (accesses to devices).
 
 mod analysis;
 mod api;
