@@ -105,7 +105,7 @@ fn colours_stand_between_the_same_bytes_and_only_where_they_are_wanted() {
 fn files_and_json_have_no_colours_unless_always() {
     let (here, _) = commands();
     let here = here.path();
-    let run = ["run", "embedded:ia32", "-q", "-p", "p.rpn"];
+    let run = ["run", "embedded:ia32", "-q", "-p", "p.rpn", "--header", "all"];
     let usual = out(here, &run, &[]);
     let file = |more: &[&str]| {
         let written = out(here, &[&run[..], &["-o", "records"], more].concat(), &[("CLICOLOR_FORCE", "1")]);

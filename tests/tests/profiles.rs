@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use iced_x86::Mnemonic;
 use tempfile::TempDir;
 use trapline_session::{Condition, CountBy, GuestBuilder, Limits, Session};
 use trapline_tests::begun;
@@ -17,12 +18,32 @@ use crate::terminal::Terminal;
 /// Rows with their counts.
 type Rows = BTreeMap<String, u64>;
 
+/// EFLAGS.IF.
+const IF: u64 = 1 << 9;
+
+/// Whether IF is set, and the next instruction is none that clears it.
+fn allows_interrupts(session: &Session) -> bool {
+    use Mnemonic as M;
+    let core = session.core();
+    let next = core.decode_original(core.linear_ip()).map(|i| i.mnemonic());
+    let clears = matches!(
+        next,
+        None | Some(
+            M::Cli | M::Popfd | M::Popfq | M::Iretd | M::Iretq | M::Syscall | M::Sysenter | M::Int | M::Int3
+        )
+    );
+    core.env().eflags_raw() & IF != 0 && !clears
+}
+
 /// Steps through a number of instructions; counts each in the row that `row` gives it.
 fn stepped(session: &mut Session, insns: u64, row: impl Fn(&Session) -> String) -> Rows {
     let (mut rows, end) = (Rows::new(), session.icount() + insns);
     while session.icount() < end {
-        let (here, before) = (row(session), session.icount());
+        let (here, before, could_interrupt) = (row(session), session.icount(), allows_interrupts(session));
         assert_eq!(session.step(1), None);
+        // The step that delivers an interrupt runs the first instruction of its handler, which has IF = 0.
+        let interrupted = could_interrupt && session.core().env().eflags_raw() & IF == 0;
+        let here = if interrupted { row(session) } else { here };
         *rows.entry(here).or_default() += session.icount() - before;
     }
     rows

@@ -24,7 +24,7 @@ const NOT_NEEDED: u16 = 1000;
 /// Most instructions that are known. Past this they are counted anew.
 const MOST: usize = 4096;
 
-/// What is known of an instruction.
+/// An instruction that was refused an access.
 #[derive(Debug, Default)]
 struct Known {
     /// Its accesses that the engine was refused.

@@ -39,7 +39,7 @@ pub struct Told {
     pub enters: Moment,
 }
 
-/// What is known of the calls of the process.
+/// The system calls of the process, and which of them stop it.
 #[derive(Debug, Default)]
 pub struct Calls {
     /// Those that gdb wants, if it wants any.

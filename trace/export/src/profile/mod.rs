@@ -15,7 +15,7 @@ pub use table::{By, Count, Table};
 pub use top::{Moment, Top};
 pub use top_sink::{Every, TopForm, TopSink, write_total};
 
-/// What stands for a name that is not known.
+/// The row of an instruction whose name is not known.
 const UNKNOWN: &str = "(unknown)";
 
 /// A share in percent.

@@ -32,7 +32,7 @@ pub struct Sample {
     pub callers: Vec<String>,
 }
 
-/// What is known of a sample whose stacks may follow.
+/// A sample whose stacks may follow.
 #[derive(Debug)]
 struct Waiting {
     key: (u64, u32, u32),

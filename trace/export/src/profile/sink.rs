@@ -14,7 +14,7 @@ use crate::notes::Notes;
 use crate::svg;
 use crate::tree::Tree;
 
-/// Instructions by row, which somebody counts while the run goes on, and the instructions of the whole run.
+/// Instructions by row, which the command counts while the run goes on, and the instructions of the whole run.
 pub type Counted = Rc<RefCell<(Vec<(String, u64)>, u64)>>;
 
 /// Writes a table at the end of a run.
