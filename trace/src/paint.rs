@@ -90,8 +90,9 @@ impl Paint {
                 _ => first.len_utf8(),
             };
             let (word, more) = rest.split_at(length);
+            let number = !in_quotes && is_number(word);
             in_quotes ^= first == '"';
-            match is_number(word) {
+            match number {
                 true => self.push(Role::Number, word, &mut out),
                 false => out.push_str(word),
             }

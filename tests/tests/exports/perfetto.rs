@@ -53,7 +53,7 @@ impl Message {
         own.filter_map(|(_, field)| if let Field::Text(text) = field { Some(text.as_str()) } else { None })
     }
 
-    fn text(&self, name: &str) -> Option<&str> {
+    fn text<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         self.texts(name).next()
     }
 

@@ -139,7 +139,7 @@ impl Table {
         let mut rows: Vec<(&str, Count)> =
             self.rows.iter().map(|(name, count)| (name.as_str(), *count)).collect();
         // Rows are by name before, and the sort is stable.
-        rows.sort_by(|(_, one), (_, other)| key(other).cmp(&key(one)));
+        rows.sort_by_key(|(_, count)| std::cmp::Reverse(key(count)));
         rows
     }
 
