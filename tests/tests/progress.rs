@@ -16,8 +16,9 @@ fn lines(folder: &Path, args: &[&str], code: i32) -> (Ran, String) {
     let ran = trapline(folder, &[args, &["--progress", "always"]].concat());
     assert_eq!(ran.code, code, "{args:?}: {}", ran.err);
     let of_progress = [" of virtual time, ", " read", " instructions executed", " recording, "];
-    let said = ran.err.lines().filter(|line| of_progress.iter().any(|words| line.contains(words)));
-    let last = said.last().unwrap_or_else(|| panic!("{args:?} shows no progress: {}", ran.err)).to_owned();
+    let mut said = ran.err.lines().filter(|line| of_progress.iter().any(|words| line.contains(words)));
+    let last =
+        said.next_back().unwrap_or_else(|| panic!("{args:?} shows no progress: {}", ran.err)).to_owned();
     (ran, last)
 }
 
