@@ -119,6 +119,29 @@ fn encoded(code: Code, bits: u32, rng: &mut Rng) -> Vec<u8> {
     encoder.take_buffer()
 }
 
+/// An instruction without an operand in memory, of those that the machine executes where their execution is watched.
+fn on_registers(a: &mut CodeAssembler, rng: &mut Rng) {
+    let (to, from) = (rng.below(3) as usize, rng.below(3) as usize);
+    let (wide, bytes) = ([eax, ecx, edx], [al, ch, dl]);
+    let value = rng.below(1 << 32) as i32;
+    match rng.below(12) {
+        0 => a.mov(wide[to], wide[from]),
+        1 => a.mov(bytes[to], bytes[from]),
+        2 => a.mov(wide[to], value),
+        3 => a.movzx(wide[to], bytes[from]),
+        4 => a.movsx(wide[to], bytes[from]),
+        5 => a.lea(wide[to], ptr(wide[from] + esi * 4 + value)),
+        6 => a.adc(wide[to], wide[from]),
+        7 => a.sub(wide[to], value),
+        8 => a.test(bytes[to], bytes[from]),
+        9 => a.neg(wide[to]),
+        10 => a.dec(bytes[to]),
+        _ if a.bitness() == 64 => a.movsxd(rcx, wide[from]),
+        _ => a.nop_1(dword_ptr(wide[from])),
+    }
+    .unwrap();
+}
+
 /// One random piece of the loop.
 fn piece(a: &mut CodeAssembler, bits: u32, forms: &[Code], rng: &mut Rng) {
     let wide = bits == 64;
@@ -162,7 +185,7 @@ fn piece(a: &mut CodeAssembler, bits: u32, forms: &[Code], rng: &mut Rng) {
             a.set_label(&mut over).unwrap();
             a.nop().unwrap();
         }
-        14 => a.add(eax, 0x1234_5678).unwrap(),
+        14 => (0..3).for_each(|_| on_registers(a, rng)),
         // The timer's next interrupt.
         _ => {
             a.push_flags();
@@ -258,6 +281,11 @@ fn run(s: &Setup, seed: u64, length: u64, how: How) -> (Guest, Seen) {
         ];
         for (id, (kind, low, high)) in (0..).zip(data) {
             core.watch(id, Watch { kind, low, high });
+        }
+        let starts = s.starts();
+        for id in 0..3 {
+            let at = starts[rng.below(starts.len() as u64) as usize];
+            core.watch(id, Watch { kind: WatchKind::Execute, low: at, high: at });
         }
     }
     if how.probed {

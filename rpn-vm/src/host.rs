@@ -179,6 +179,22 @@ pub trait Host {
     /// The linear address of `selector:offset`; `None` when the selector is not valid.
     fn seg2lin(&mut self, selector: u16, offset: u64) -> Option<u64>;
 
+    /// What [`Host::callk`] would push for this service and operand, if it would pop and do nothing else. `None`: the
+    /// service is called.
+    #[inline]
+    fn read_operand(&mut self, service: u64, operand: u64) -> Option<u64> {
+        let _ = (service, operand);
+        None
+    }
+
+    /// Does what [`Host::callk`] would do for this service, operand and value, if it would pop and push nothing else.
+    /// Returns false if it has done nothing: then the service is called.
+    #[inline]
+    fn write_operand(&mut self, service: u64, operand: u64, value: u64) -> bool {
+        let _ = (service, operand, value);
+        false
+    }
+
     /// Calls the host service registered under a number.
     ///
     /// # Errors

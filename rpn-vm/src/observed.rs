@@ -183,6 +183,8 @@ impl<H: Host, O: Observer> Host for Observed<'_, H, O> {
         self.host.seg2lin(selector, offset)
     }
 
+    // `read_operand` and `write_operand` are not forwarded: each operation of an observed run is told by itself.
+
     fn callk(&mut self, number: u64, stack: &mut dyn CallkStack) -> Result<(), CallkError> {
         self.host.callk(number, stack)
     }

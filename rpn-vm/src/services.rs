@@ -37,6 +37,12 @@ pub const ASSERTION: u16 = 0xa55e;
 /// Number of `dti_log`.
 pub const DTI_LOG: u64 = 7;
 
+/// Whether the element that a service pops first says what it reads or writes: a host may then serve it without the
+/// stack ([`crate::Host::read_operand`], [`crate::Host::write_operand`]).
+pub(crate) const fn has_operand(number: u64) -> bool {
+    matches!(number, d::GET | d::PUT | d::BUILTIN)
+}
+
 /// Numbers of the services that compiled D programs call.
 pub mod d {
     /// Number of `d_record`.
@@ -163,6 +169,12 @@ pub mod d {
         #[must_use]
         pub const fn names_probe(self) -> bool {
             matches!(self, Self::Probefunc | Self::Probemod | Self::Probename | Self::Probeprov)
+        }
+
+        /// Whether its value is a text.
+        #[must_use]
+        pub const fn is_text(self) -> bool {
+            self.names_probe() || matches!(self, Self::Execname)
         }
 
         /// The number of the argument that it is.

@@ -126,6 +126,8 @@ pub(crate) enum Quick {
     Push,
     /// `push` of the number of a service, which `callk` follows.
     PushCallk,
+    /// `push` of the operand of a service, whose own `push` and `callk` follow ([`services::has_operand`]).
+    PushOperand,
     PushRegister,
     PushRegisterLow,
     LogN,
@@ -438,7 +440,8 @@ pub(crate) fn verify_program(program: UnverifiedProgram) -> Result<Vec<Verified>
     Ok(handlers.into_iter().filter_map(handler).collect())
 }
 
-/// Lets the loop run the `push` of a service's number and the `callk` after it in one go.
+/// Lets the loop run the `push` of a service's number and the `callk` after it in one go, and the `push` of its operand
+/// with them.
 fn join_services(fast: &mut [Fast]) {
     for n in 1..fast.len() {
         if let Some([push, callk]) = fast.get_mut(n - 1..=n)
@@ -446,6 +449,15 @@ fn join_services(fast: &mut [Fast]) {
             && callk.op == Op::Callk
         {
             push.quick = Quick::PushCallk;
+        }
+    }
+    for n in 1..fast.len() {
+        if let Some([operand, push]) = fast.get_mut(n - 1..=n)
+            && operand.quick == Quick::Push
+            && push.quick == Quick::PushCallk
+            && services::has_operand(push.arg)
+        {
+            operand.quick = Quick::PushOperand;
         }
     }
 }

@@ -66,6 +66,7 @@ pub(crate) fn is_executable(i: &Instruction) -> bool {
         _ => false,
     };
     let memory = (0..i.op_count()).filter(|&n| i.op_kind(n) == OpKind::Memory).count() == 1;
+    let registers = || (0..i.op_count()).all(|n| plain(n) && i.op_kind(n) != OpKind::Memory);
     let narrow = i.memory_base().size() == 2 || i.memory_index().size() == 2 || i.memory_displ_size() == 2;
     if narrow || decode::kind(i).by_machine() || is_alias(i) {
         return false;
@@ -74,10 +75,15 @@ pub(crate) fn is_executable(i: &Instruction) -> bool {
         M::Push | M::Pop => !memory && (0..i.op_count()).all(plain) && i.op_count() == 1,
         M::Call => matches!(i.code(), Code::Call_rel32_32 | Code::Call_rel32_64),
         M::Ret => matches!(i.code(), Code::Retnd | Code::Retnq),
+        M::Nop | M::Endbr32 | M::Endbr64 => true,
+        M::Lea => i.op0_register().is_gpr() && i.op_kind(1) == OpKind::Memory,
+        M::Mov | M::Movzx | M::Movsx | M::Movsxd if registers() => true,
         M::Mov | M::Movzx | M::Movsx | M::Movsxd | M::Xchg | M::Xadd | M::Cmpxchg => {
             memory && (0..i.op_count()).all(plain)
         }
-        _ => memory && arithmetic::of(i.mnemonic()).is_some() && (0..i.op_count()).all(plain),
+        _ => {
+            arithmetic::of(i.mnemonic()).is_some() && (memory || registers()) && (0..i.op_count()).all(plain)
+        }
     }
 }
 
@@ -98,6 +104,11 @@ impl Cpu {
         match i.mnemonic() {
             M::Push | M::Call => self.push(i, told),
             M::Pop | M::Ret => self.pop(i, told),
+            M::Nop | M::Endbr32 | M::Endbr64 => Ok(Place::Ram.executed(Done::Next)),
+            M::Lea => {
+                self.set_register(i.op0_register(), self.offset(i));
+                Ok(Place::Ram.executed(Done::Next))
+            }
             M::Mov if i.op0_kind() == OpKind::Memory => {
                 let value = self.value(i, 1);
                 self.write_operand(i, value, told)
@@ -127,20 +138,26 @@ impl Cpu {
         Ok(place.executed(Done::Next))
     }
 
-    /// MOV, MOVZX, MOVSX or MOVSXD from memory.
+    /// MOV, MOVZX, MOVSX or MOVSXD to a register.
     fn load_register(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Outcome {
-        let Some((value, place)) = self.read_operand(i, told)? else { return Ok(None) };
+        let Some((value, place)) = self.source(i, told)? else { return Ok(None) };
         let signed = matches!(i.mnemonic(), Mnemonic::Movsx | Mnemonic::Movsxd);
-        let unused = 64 - 8 * self.memory_of(i).size as u32;
+        let unused = match i.op1_kind() {
+            OpKind::Register => 64 - 8 * i.op1_register().size() as u32,
+            OpKind::Memory => 64 - 8 * i.memory_size().size() as u32,
+            _ => 0,
+        };
         let value = if signed { ((value << unused) as i64 >> unused) as u64 } else { value };
         self.set_register(i.op0_register(), value);
         Ok(place.executed(Done::Next))
     }
 
-    /// An operation of [`arithmetic`] with an operand in memory.
+    /// An operation of [`arithmetic`].
     fn calculate(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Outcome {
         let Some(operation) = arithmetic::of(i.mnemonic()) else { return Ok(None) };
-        let bits = 8 * self.memory_of(i).size as u32;
+        let size =
+            if i.op0_kind() == OpKind::Register { i.op0_register().size() } else { i.memory_size().size() };
+        let bits = 8 * size as u32;
         let flags = self.eflags();
         if i.op0_kind() == OpKind::Memory && operation.writes() {
             let other = if i.op_count() > 1 { self.value(i, 1) } else { 0 };
@@ -155,7 +172,7 @@ impl Cpu {
             }
             return Ok(updated.and_then(|_| Place::Ram.executed(Done::Next)));
         }
-        let Some((value, place)) = self.read_operand(i, told)? else { return Ok(None) };
+        let Some((value, place)) = self.source(i, told)? else { return Ok(None) };
         let in_first = i.op0_kind() == OpKind::Memory;
         let (one, two) = if in_first { (value, self.value(i, 1)) } else { (self.value(i, 0), value) };
         let (result, after) = operation.apply(one, two, flags, bits);
@@ -215,6 +232,14 @@ impl Cpu {
         let old = self.load_unreported(memory.address, memory.size)?;
         self.store_unreported(memory.address, new(old), memory.size)?;
         Ok(Some(old))
+    }
+
+    /// The operand in memory, or without one the last operand.
+    fn source(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Result<Option<(u64, Place)>, Fault> {
+        if (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory) {
+            return self.read_operand(i, told);
+        }
+        Ok(Some((self.value(i, i.op_count() - 1), Place::Ram)))
     }
 
     /// Reads the operand in memory.
@@ -286,6 +311,12 @@ impl Cpu {
         let address = self.wrap_linear(self.effective_address(i));
         let stack = matches!(i.memory_base(), Register::RSP | Register::RBP);
         Memory { address, size: i.memory_size().size(), stack }
+    }
+
+    /// The offset of the operand in memory, as LEA loads it.
+    fn offset(&self, i: &Instruction) -> u64 {
+        let value = |r: Register| if r.is_segment_register() { 0 } else { self.register(r) };
+        i.virtual_address(1, 0, |register, _, _| Some(value(register))).unwrap_or(0)
     }
 
     /// Translates an access, with its side effects.

@@ -70,6 +70,8 @@ pub(crate) enum Halt {
     Open,
     /// The next instruction is a patch's jump to itself.
     Hit,
+    /// The execution of the next instruction has been reported to its watches, of which one may wait for its end.
+    Reported(bool),
     /// The next block is to be translated anew, with stand-ins.
     Renew,
     /// The next block was translated for hits in line, but must run in parts.

@@ -3,7 +3,8 @@
 //! - An instruction that the machine executes, such as IN, cuts its block: the engine returns before the block, runs what
 //!   precedes the instruction as a block of its own, returns again, and a turn of the run loop executes it. With an INT3
 //!   in its place the block ends there with an exception, and the hook for exceptions executes the instruction.
-//! - PAUSE is one of these, but a NOP of two bytes stands for it, which is all that it is to the guest.
+//! - The same goes for an instruction whose execution is watched: the hook reports it first.
+//! - PAUSE is one of the first, but a NOP of two bytes stands for it, which is all that it is to the guest.
 //!
 //! When a block with such an instruction is about to run for the first time, it is translated anew, and for this one
 //! translation the bytes that the engine reads are replaced. They are put back before any hook does anything, so RAM has
@@ -13,6 +14,7 @@
 
 use super::Core;
 use crate::blocks::{BlockCell, CellRef, Cut, Lead};
+use crate::cpu::execute::is_executable;
 use crate::cpu::flags::TF;
 use crate::isa::decode::{self, Kind};
 use crate::ram::{PAGE, PageState, Ram};
@@ -108,6 +110,13 @@ impl Core {
             && !b.is(BlockCell::SITE | BlockCell::JUMP | BlockCell::SLOT | BlockCell::UNSUPPORTED)
     }
 
+    /// Whether the block that is analysed, `b`, should have a stand-in for its instruction at linear `at`, whose execution
+    /// is watched.
+    pub(super) fn wants_watched_stand_in(&self, b: &BlockCell, at: u64) -> bool {
+        !b.is(BlockCell::SITE | BlockCell::JUMP | BlockCell::SLOT | BlockCell::UNSUPPORTED)
+            && self.decode_in(b, at).is_some_and(|i| self.is_reported_in_hook(&i, at))
+    }
+
     /// Whether block `b`, which is analysed as `cell`, ends with an INT3 that stands for the instruction at linear `at`.
     pub(super) fn stands_in(&self, cell: CellRef, b: &BlockCell, at: u64) -> bool {
         let ends = b.pc().wrapping_add(b.size().into()) == at.wrapping_add(1);
@@ -180,7 +189,7 @@ impl Core {
                 break;
             }
             let here = paddr + (at - begin);
-            if is_executed_in_hook(&i) || self.is_taken_over(&i, at) {
+            if is_executed_in_hook(&i) || self.is_taken_over(&i, at) || self.is_reported_in_hook(&i, at) {
                 bytes.extend(self.replacement(here, &INT3));
                 return (bytes, Some(at));
             }
@@ -257,10 +266,10 @@ impl Core {
         self.cpu.hot.clock.icount -= 1;
         self.cpu.hot.last = None;
         self.views.active = None;
-        // The guest may have changed the bytes after the first, which are not in the block.
-        let executed = self.execute_known()
-            || self.cpu.decode_original(self.cpu.linear_ip()).is_some_and(|i| self.execute_in_hook(&i));
-        if !executed {
+        if self.watched_code(self.cpu.linear_ip()) {
+            self.execute_watched_in_hook();
+        } else if !self.stood_for().is_some_and(|i| self.execute_in_hook(&i)) {
+            // The guest may have changed the bytes after the first, which are not in the block.
             self.halt = Some(Halt::Cut(Cut::Sensitive, 0));
         }
         self.after_hook();
@@ -268,6 +277,29 @@ impl Core {
             // As when a block begins: RDTSC need not search for its program counter.
             self.cpu.engine.sync_pc(false);
         }
+    }
+
+    /// Reports the execution of the instruction at EIP, which is watched, and executes it, or leaves that to the run loop.
+    fn execute_watched_in_hook(&mut self) {
+        let linear = self.cpu.linear_ip();
+        if !self.stood_for().is_some_and(|i| self.is_reported_in_hook(&i, linear)) {
+            self.halt = Some(Halt::Cut(Cut::Watched, 0));
+            return;
+        }
+        let before = self.cpu.hot.clock.icount;
+        let waits = self.report_execution();
+        // A handler may have changed the instruction.
+        if !self.stood_for().is_some_and(|i| self.execute_in_hook(&i)) {
+            self.halt = Some(Halt::Reported(waits));
+        } else if waits {
+            self.tell_end(before, false);
+        }
+    }
+
+    /// Whether the execution of the instruction `i` at linear `at` is watched, and the hook for exceptions can report it: a
+    /// breakpoint of the guest is for the run loop.
+    fn is_reported_in_hook(&self, i: &Instruction, at: u64) -> bool {
+        self.watched_code(at) && !self.watches.breaks_at(at) && (is_executed_in_hook(i) || is_executable(i))
     }
 
     /// Executes the instruction at EIP if that does not need the engine; else false, and nothing has happened.

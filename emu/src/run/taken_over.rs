@@ -24,7 +24,7 @@ const NOT_NEEDED: u16 = 1000;
 /// Most instructions that are known. Past this they are counted anew.
 const MOST: usize = 4096;
 
-/// An instruction that was refused an access.
+/// An instruction that was refused an access, or that an INT3 has stood for.
 #[derive(Debug, Default)]
 struct Known {
     /// Its accesses that the engine was refused.
@@ -56,7 +56,7 @@ impl Decoded {
     }
 }
 
-/// The instructions that were refused an access, by physical address.
+/// The instructions that were refused an access or that an INT3 has stood for, by physical address.
 #[derive(Debug, Default)]
 pub(crate) struct TakenOver {
     known: BTreeMap<u64, Known>,
@@ -76,10 +76,7 @@ impl Core {
     pub(super) fn note_refused(&mut self) {
         let linear = self.cpu.linear_ip();
         let Some(paddr) = self.cpu.code_paddr(linear).filter(|_| self.makes_stand_ins()) else { return };
-        if self.taken_over.known.len() >= MOST {
-            self.taken_over.known.clear();
-        }
-        let known = self.taken_over.known.entry(paddr).or_default();
+        let known = self.known(paddr);
         known.refused = known.refused.saturating_add(1);
         if known.refused == REFUSED {
             self.blocks.forget_analysis(linear, linear);
@@ -93,13 +90,29 @@ impl Core {
             && self.cpu.code_paddr(at).is_some_and(|paddr| self.taken_over.has(paddr))
     }
 
-    /// Executes the instruction at EIP without the engine, if it has been executed so before; else false, and nothing has
-    /// happened.
-    pub(super) fn execute_known(&mut self) -> bool {
-        let Some(paddr) = self.cpu.code_paddr(self.cpu.linear_ip()) else { return false };
-        let decoded = self.taken_over.known.get(&paddr).and_then(|known| known.decoded.as_ref());
-        let known = decoded.and_then(|decoded| decoded.at(&self.cpu, paddr));
-        known.is_some_and(|i| self.execute_at(&i, Some(paddr)))
+    /// The instruction at EIP, which an INT3 stands for. It is decoded once.
+    pub(super) fn stood_for(&mut self) -> Option<Instruction> {
+        let linear = self.cpu.linear_ip();
+        let paddr = self.cpu.code_paddr(linear)?;
+        let known = self.taken_over.known.get(&paddr).and_then(|known| known.decoded.as_ref());
+        if let Some(i) = known.and_then(|decoded| decoded.at(&self.cpu, paddr)) {
+            return Some(i);
+        }
+        let instruction = self.cpu.decode_original(linear)?;
+        if linear % PAGE + instruction.len() as u64 <= PAGE {
+            let mut bytes = [0; LONGEST];
+            let read = self.cpu.ram.read(paddr, bytes.get_mut(..instruction.len())?);
+            let decoded = Decoded { instruction, bits: self.cpu.code_bits(), bytes };
+            self.known(paddr).decoded = read.then_some(decoded);
+        }
+        Some(instruction)
+    }
+
+    fn known(&mut self, paddr: u64) -> &mut Known {
+        if self.taken_over.known.len() >= MOST {
+            self.taken_over.known.clear();
+        }
+        self.taken_over.known.entry(paddr).or_default()
     }
 
     /// Executes the instruction at EIP without the engine; false if that is not possible, and nothing has happened.
@@ -107,20 +120,7 @@ impl Core {
         if !is_executable(i) || !self.makes_stand_ins() {
             return false;
         }
-        let linear = self.cpu.linear_ip();
-        let paddr = self.cpu.code_paddr(linear).filter(|_| linear % PAGE + i.len() as u64 <= PAGE);
-        let bits = self.cpu.code_bits();
-        if let Some(paddr) = paddr
-            && let Some(known) = self.taken_over.known.get_mut(&paddr)
-        {
-            let mut bytes = [0; LONGEST];
-            let read = self.cpu.ram.read(paddr, bytes.get_mut(..i.len()).unwrap_or_default());
-            known.decoded = read.then_some(Decoded { instruction: *i, bits, bytes });
-        }
-        self.execute_at(i, paddr)
-    }
-
-    fn execute_at(&mut self, i: &Instruction, paddr: Option<u64>) -> bool {
+        let paddr = self.cpu.code_paddr(self.cpu.linear_ip());
         let tf = self.cpu.env.eflags_raw() & TF != 0;
         let (outcome, device) = match self.cpu.execute(i, &mut self.watches) {
             Ok(None) => return false,
@@ -132,13 +132,15 @@ impl Core {
         if device {
             self.follow_devices();
         }
-        self.note_needed(paddr, needed);
+        if let Some(paddr) = paddr {
+            self.note_needed(paddr, needed);
+        }
         true
     }
 
-    fn note_needed(&mut self, paddr: Option<u64>, needed: bool) {
-        let Some(paddr) = paddr else { return };
-        let Some(known) = self.taken_over.known.get_mut(&paddr) else { return };
+    fn note_needed(&mut self, paddr: u64, needed: bool) {
+        let known = self.taken_over.known.get_mut(&paddr).filter(|known| known.refused >= REFUSED);
+        let Some(known) = known else { return };
         known.not_needed = if needed { 0 } else { known.not_needed + 1 };
         if known.not_needed >= NOT_NEEDED {
             self.taken_over.known.remove(&paddr);

@@ -329,6 +329,7 @@ impl Core {
             Some(Halt::NotInLine) => self.refuse_in_line(),
             Some(Halt::Open) => self.open_next(),
             Some(Halt::Hit) => self.hit_here(),
+            Some(Halt::Reported(waits)) => self.execute_reported(waits),
             Some(Halt::Renew) => self.translate_anew(),
             Some(Halt::Fault(fault)) => self.raise_fault(fault),
             Some(Halt::Unsupported) => {

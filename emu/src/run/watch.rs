@@ -419,34 +419,52 @@ impl Core {
         if self.execute_breakpoint() {
             return;
         }
-        let (ip, linear) = (self.cpu.env.eip(), self.cpu.linear_ip());
-        let kind = |core: &Core| core.cpu.decode_original(linear).map(|i| decode::kind(&i));
         // Without one the watch has ended; the block's analysis is stale.
         if self.interposer.is_none() {
-            self.pass(linear, kind(self));
+            let linear = self.cpu.linear_ip();
+            self.pass(linear, self.kind_at(linear));
             return;
         }
+        let waits = self.report_execution();
+        self.execute_reported(waits);
+    }
+
+    fn kind_at(&self, linear: u64) -> Option<Kind> {
+        self.cpu.decode_original(linear).map(|i| decode::kind(&i))
+    }
+
+    /// Offers the execution of the instruction at EIP as a trap, for each watch of it; whether the interposer waits for the
+    /// end of the instruction.
+    pub(super) fn report_execution(&mut self) -> bool {
+        let (ip, linear) = (self.cpu.env.eip(), self.cpu.linear_ip());
         let mut ids = std::mem::take(&mut self.watches.spare.1);
         ids.extend(self.watches.executed(self.fetched_from(linear)));
-        let before = self.cpu.hot.clock.icount;
-        let mut stepped = false;
+        let mut waits = false;
         for patch in ids.drain(..) {
             let trap = Trap { vector: 1, ip, linear, patch, in_line: false };
             let verdict = self.with_interposer(|i, core| i.trap(core, &trap));
-            stepped |= matches!(verdict, Some(Verdict::Step));
+            waits |= matches!(verdict, Some(Verdict::Step));
         }
         self.watches.spare.1 = ids;
-        let kind = kind(self);
-        let patched = self.cpu.code_paddr(linear).is_some_and(|p| self.views.patch_at(p).is_some());
+        waits
+    }
+
+    /// Runs the instruction at EIP, whose execution has been reported. The interposer may wait for its end.
+    pub(super) fn execute_reported(&mut self, waits: bool) {
+        let (before, linear) = (self.cpu.hot.clock.icount, self.cpu.linear_ip());
+        let kind = self.kind_at(linear);
+        // A patch at the same address reports how the instruction has ended.
+        let patched = self.patched(linear);
         self.pass(linear, kind);
-        if patched || !stepped {
-            // A patch at the same address has reported how the instruction ended.
-            return;
+        if waits && !patched {
+            let unfinished = kind == Some(Kind::Repeated) && self.cpu.linear_ip() == linear;
+            self.tell_end(before, unfinished);
         }
-        let (faulted, unfinished) = (
-            self.cpu.hot.clock.icount == before,
-            kind == Some(Kind::Repeated) && self.cpu.linear_ip() == linear,
-        );
+    }
+
+    /// Tells the interposer how the instruction has ended that began at count `before`.
+    pub(super) fn tell_end(&mut self, before: u64, unfinished: bool) {
+        let faulted = self.cpu.hot.clock.icount == before;
         self.with_interposer(|i, core| match (faulted, unfinished) {
             (true, _) => i.faulted(core),
             (_, true) => i.interrupted(core),

@@ -249,31 +249,16 @@ impl Runtime {
         Ok(())
     }
 
-    /// Reads or writes a scalar without keys that this thread has used last, which most clauses with `self->` do. False
-    /// if it is not such a one; then nothing was changed.
+    /// The value of a scalar without keys, if this thread has used it last, as in most clauses with `self->`.
     #[inline]
-    pub fn use_recent(
-        &mut self,
-        service: u64,
-        stack: &mut dyn CallkStack,
-        thread: impl FnOnce() -> u64,
-    ) -> bool {
-        let number = stack.pop();
-        let Some(recent) = self.dynamics.recent(number, thread) else {
-            stack.push(number);
-            return false;
-        };
-        if service == d::GET {
-            stack.push(u64::from_le_bytes(*recent));
-            return true;
-        }
-        let value = stack.pop();
-        if value == 0 {
-            // The element goes.
-            stack.push(value);
-            stack.push(number);
-            return false;
-        }
+    pub fn recent(&mut self, variable: u64, thread: impl FnOnce() -> u64) -> Option<u64> {
+        self.dynamics.recent(variable, thread).map(|value| u64::from_le_bytes(*value))
+    }
+
+    /// Writes such a scalar; false if it is not one. The value is not 0: that removes the element.
+    #[inline]
+    pub fn set_recent(&mut self, variable: u64, value: u64, thread: impl FnOnce() -> u64) -> bool {
+        let Some(recent) = self.dynamics.recent(variable, thread) else { return false };
         *recent = value.to_le_bytes();
         true
     }

@@ -324,6 +324,16 @@ impl<V: View> Host for Guest<'_, V> {
         Some(self.core.selector_base(selector)?.wrapping_add(offset))
     }
 
+    #[inline]
+    fn read_operand(&mut self, service: u64, operand: u64) -> Option<u64> {
+        self.quick_read(service, operand)
+    }
+
+    #[inline]
+    fn write_operand(&mut self, _: u64, operand: u64, value: u64) -> bool {
+        self.quick_write(operand, value)
+    }
+
     fn callk(&mut self, number: u64, stack: &mut dyn CallkStack) -> Result<(), CallkError> {
         self.service(number, stack)
     }

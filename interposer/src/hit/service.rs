@@ -6,6 +6,8 @@
 
 use super::host::Guest;
 use super::view::View;
+use crate::d::{Reading, World};
+use trapline_rpn::services::d::Builtin;
 use trapline_rpn::{CallkError, CallkStack, Host, services};
 
 /// Most elements of a channel's name.
@@ -17,7 +19,6 @@ impl<V: View> Guest<'_, V> {
     /// Calls a service.
     pub(crate) fn service(&mut self, number: u64, stack: &mut dyn CallkStack) -> Result<(), CallkError> {
         match number {
-            services::d::GET | services::d::PUT if self.uses_recent(number, stack) => {}
             services::STOP => (self.asked.any, self.asked.stop) = (true, true),
             services::FREEZE => self.asked.frozen_after = Some(self.stats.hits),
             services::RESUME => self.asked.frozen_after = None,
@@ -64,12 +65,35 @@ impl<V: View> Guest<'_, V> {
 }
 
 impl<V: View> Guest<'_, V> {
-    /// Uses a variable of D as [`crate::d::Runtime::use_recent`] does.
+    /// The value of a scalar of D whose element the last use has found, or of a built-in variable that is a number.
     #[inline]
-    fn uses_recent(&mut self, number: u64, stack: &mut dyn CallkStack) -> bool {
-        // Taken out, so that the guest can be asked for its task.
+    pub(crate) fn quick_read(&mut self, service: u64, operand: u64) -> Option<u64> {
+        // Taken out, so that the guest can be asked.
+        let d = self.d.take()?;
+        let found = match service {
+            services::d::BUILTIN => self.quick_builtin(operand),
+            _ => d.recent(operand, || self.task()),
+        };
+        self.d = Some(d);
+        found
+    }
+
+    fn quick_builtin(&mut self, operand: u64) -> Option<u64> {
+        let which = Builtin::from_number(operand).filter(|which| !which.is_text())?;
+        match self.builtin(which, &mut Vec::new()) {
+            Reading::Int(value) => Some(value),
+            Reading::Text => None,
+        }
+    }
+
+    /// Writes such a scalar of D. Zero is left to the service, which removes the element.
+    #[inline]
+    pub(crate) fn quick_write(&mut self, operand: u64, value: u64) -> bool {
+        if value == 0 {
+            return false;
+        }
         let Some(d) = self.d.take() else { return false };
-        let done = d.use_recent(number, stack, || self.task());
+        let done = d.set_recent(operand, value, || self.task());
         self.d = Some(d);
         done
     }

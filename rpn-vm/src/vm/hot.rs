@@ -10,6 +10,7 @@ use super::logging::read_wrapping;
 use super::run::{Run, Stop};
 use super::{Outcome, Termination, Thrown, Vm, exception};
 use crate::host::{Argument, CallkError, Context, Host, OpState};
+use crate::services;
 use crate::verify::{Fast, Quick, Verified};
 use std::slice::Iter;
 
@@ -81,6 +82,8 @@ enum Next {
     Ret,
     /// Calls a service with the instruction after it.
     Service,
+    /// Calls a service with the two instructions after it.
+    Operand,
     End(Termination),
 }
 
@@ -190,9 +193,12 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
                         break Event::Failed(insn.arg, error);
                     }
                 }
-                Next::Service if hot.hot_push(insn.arg) => {}
-                Next::Service => break Event::General(insn),
-                Next::General => break Event::General(insn),
+                // The operand is pushed too.
+                Next::Operand if !H::observes() && hot.operand(insn.arg, flow.ahead.as_slice()) => {
+                    flow.ahead.nth(1);
+                }
+                Next::Service | Next::Operand if hot.hot_push(insn.arg) => {}
+                Next::Service | Next::Operand | Next::General => break Event::General(insn),
             }
             if H::observes() {
                 break Event::One;
@@ -305,6 +311,7 @@ impl<H: Host, const W64: bool> Hot<'_, H, W64> {
             Quick::PushCallk => {
                 return if self.vm.stack.can_push(self.at) { Next::Service } else { Next::General };
             }
+            Quick::PushOperand => return Next::Operand,
             Quick::PushRegister => self.hot_register(insn, Run::<H, W64>::cut(u64::MAX)),
             Quick::PushRegisterLow => self.hot_register(insn, 0xffff_ffff),
             Quick::PushArg => self.hot_argument(arg as u8),
@@ -410,6 +417,28 @@ impl<H: Host, const W64: bool> Hot<'_, H, W64> {
         let done = self.host.callk(number, &mut Run::<H, W64>::elements(&mut self.vm.stack));
         self.at = self.vm.stack.tsp();
         done
+    }
+
+    /// Lets the host serve what the next two instructions call, and leaves the stack as they would.
+    #[inline(always)]
+    fn operand(&mut self, operand: u64, ahead: &[Fast]) -> bool {
+        let [number, _callk, ..] = ahead else { return false };
+        if !self.vm.stack.can_push(self.at + 1) {
+            return false;
+        }
+        if number.arg == services::d::PUT {
+            if !self.vm.stack.can_pop(self.at, 1) || !self.host.write_operand(number.arg, operand, self.top())
+            {
+                return false;
+            }
+            self.vm.stack.put(self.at + 1, operand);
+            self.vm.stack.put(self.at + 2, number.arg);
+            self.at -= 1;
+            return true;
+        }
+        let Some(value) = self.host.read_operand(number.arg, operand) else { return false };
+        self.vm.stack.put(self.at + 2, number.arg);
+        self.hot_push(Run::<H, W64>::cut(value))
     }
 
     #[inline(always)]

@@ -9,6 +9,7 @@
 
 use std::fmt::Write as _;
 
+use trapline_rpn::services::d;
 use trapline_rpn::{Group, Insn, Limits, Op, OperandKind, REGISTERS, Row, TABLE, Unverified, Width};
 
 /// The source of choices.
@@ -233,7 +234,7 @@ fn wanted(op: Op) -> &'static [Wanted] {
         Op::PushIo8 | Op::PushIo16 | Op::PushIo32 => &[W::Port],
         Op::PopIo8 | Op::PopIo16 | Op::PopIo32 => &[W::Any, W::Port],
         Op::Seg2lin => &[W::Any, W::Selector],
-        Op::Callk => &[W::Service],
+        Op::Callk => &[W::Service, W::Small],
         Op::Rx => &[W::Code, W::Any, W::Any],
         Op::PopLp => &[W::LogPointer],
         Op::PopStp => &[W::TracePointer],
@@ -452,7 +453,7 @@ impl Maker<'_, '_> {
             Wanted::Bit => c.pick(&[1, 2, 5, 8, 16, 24, 31, 32, 0, 33, 63, 64, 65, 1 << 31]),
             Wanted::Port => c.pick(&[0x60, 0x3f8, 0, 0xffff, 0x1_0060]),
             Wanted::Selector => c.pick(&[0x10, 0, 0x23, 0x1_0010]),
-            Wanted::Service => c.pick(&[1, 2, 1, 2, 3, 3, 4, 5]),
+            Wanted::Service => c.pick(&[1, 2, 1, 2, 3, 3, 4, 5, d::GET, d::GET, d::PUT, d::PUT, d::BUILTIN]),
             Wanted::Msr => c.pick(&[0, 1, 0x10, 0xc000_0080, mask]),
             Wanted::Displacement => (c.below(9) as i64 - 4) as u64,
             Wanted::Place => c.pick(&[1, 0, 2, 15, 16, 40, 600, 1023, 1024, 1500]),

@@ -3,6 +3,7 @@
 //! A seed determines everything, and all effects are recorded, so that two interpreters can be compared by their
 //! guests.
 
+use trapline_rpn::services::d;
 use trapline_rpn::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host, Reg, Width};
 
 use super::generate::{REGIONS, TOP, mix};
@@ -25,6 +26,8 @@ pub struct Hostile {
     holes: Vec<u64>,
     /// Registers that were written.
     registers: Vec<(Context, Reg, u64)>,
+    /// Variables of services.
+    variables: [u64; 4],
     /// Everything with an effect, in order, as one number.
     effects: u64,
 }
@@ -49,7 +52,7 @@ impl Hostile {
             region.start + mix(seed.wrapping_add(n)) % region.length
         };
         let holes = (0..seed % 4).map(hole).collect();
-        Self { seed, regions, bytes, holes, registers: Vec::new(), effects: seed }
+        Self { seed, regions, bytes, holes, registers: Vec::new(), variables: [seed; 4], effects: seed }
     }
 
     fn odd(&self, n: u64) -> u64 {
@@ -61,6 +64,10 @@ impl Hostile {
     fn effect(&mut self, n: u64) -> u64 {
         self.effects = mix(self.effects ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.effects
+    }
+
+    fn variable(&mut self, number: u64) -> &mut u64 {
+        &mut self.variables[(number % 4) as usize]
     }
 
     fn byte(&mut self, addr: u64, write: bool) -> Option<&mut u8> {
@@ -161,8 +168,36 @@ impl Host for Hostile {
                 stack.pop();
                 return Err(CallkError::Unknown);
             }
+            d::GET | d::BUILTIN => {
+                let operand = stack.pop();
+                let value = *self.variable(operand);
+                stack.push(value);
+            }
+            d::PUT => {
+                let (operand, value) = (stack.pop(), stack.pop());
+                *self.variable(operand) = value;
+                self.effect(value);
+            }
             _ => return Err(CallkError::Unknown),
         }
         Ok(())
+    }
+    /// What `callk` does, for even operands.
+    fn read_operand(&mut self, service: u64, operand: u64) -> Option<u64> {
+        if operand % 2 == 1 {
+            return None;
+        }
+        self.effect(service);
+        Some(*self.variable(operand))
+    }
+    /// What `callk` does, for even operands and values.
+    fn write_operand(&mut self, service: u64, operand: u64, value: u64) -> bool {
+        if (operand | value) % 2 == 1 {
+            return false;
+        }
+        self.effect(service);
+        *self.variable(operand) = value;
+        self.effect(value);
+        true
     }
 }

@@ -38,6 +38,14 @@ fn paper_loop() -> Vec<u8> {
     vec![DEC, NOP, 0x75, 0xfc]
 }
 
+/// The same after `push ebx; push ebx; call l`: two arguments on the stack, below them a return address, as at a
+/// function's entry.
+fn called_loop() -> Vec<u8> {
+    let mut code = vec![0x53, 0x53, 0xe8, 0, 0, 0, 0];
+    code.extend(paper_loop());
+    code
+}
+
 /// `l: dec eax; loopne m; m: jnz l`: LOOPNE is stepped in place.
 fn stepped_loop() -> Vec<u8> {
     vec![DEC, 0xe0, 0, 0x75, 0xfb]
@@ -350,7 +358,8 @@ pub fn arguments(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<
     ];
     let mut rows = Vec::new();
     for (what, traps, target) in ways.into_iter().filter(|(what, ..)| what.contains(only)) {
-        let registers = Case { traps, probes: registers.probes.clone(), ..*registers };
+        let probes = vec![(AT + called_loop().len() as u64 - 3, NOP)];
+        let registers = Case { traps, code: called_loop, probes, ..*registers };
         let probes = registers.probes.clone();
         let arguments = Case { what, handler, provided: true, probes, ..registers };
         let (mut ours, mut theirs) = (arguments.warm()?, registers.warm()?);
