@@ -243,7 +243,7 @@ fn difference(s: &Setup, seed: u64, one: How, other: How) -> String {
 
 #[test]
 fn no_guest_sees_a_stand_in() {
-    let times = std::env::var("TRAPLINE_STAND_INS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
+    let times = std::env::var("TRAPLINE_STAND_INS").ok().and_then(|n| n.parse().ok()).unwrap_or(80);
     for seed in 1..=times {
         compare(32, seed);
         compare(64, seed);

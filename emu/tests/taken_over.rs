@@ -278,6 +278,8 @@ fn run(s: &Setup, seed: u64, length: u64, how: How) -> (Guest, Seen) {
             (WatchKind::ReadWrite, DATA + 0x20, DATA + 0x23),
             (WatchKind::Write, stack - 0x14, stack - 0x11),
             (WatchKind::ReadWrite, READ_ONLY + 70, READ_ONLY + 70),
+            (WatchKind::ReadWrite, APIC + 0x81, APIC + 0x83),
+            (WatchKind::ReadWrite, HPET, HPET + 0xff),
         ];
         for (id, (kind, low, high)) in (0..).zip(data) {
             core.watch(id, Watch { kind, low, high });

@@ -561,3 +561,54 @@ fn a_load_of_ss_from_a_watched_page_keeps_its_interrupt_shadow() {
     let (seen, g) = watched(&s, &[any(DATA, 2)]);
     assert_eq!((seen.hits.len(), g.core().env().seg(Seg::Ss).selector), (1, DS0.into()));
 }
+
+#[test]
+fn an_access_to_a_device_has_the_value_that_was_moved() {
+    const APIC: u64 = DATA + 0x3000;
+    for bits in WIDTHS {
+        let s = Setup::bits(bits).pc().pte(APIC, 0xfee0_0000 | P | RW);
+        let s = s.asm(|a| {
+            // MOV is executed without the engine, the others by it.
+            a.mov(eax, dword_ptr(APIC + 0x30)).unwrap();
+            a.mov(dword_ptr(APIC + 0x80), 0x20).unwrap();
+            a.imul_3(ecx, dword_ptr(APIC + 0x80), 3).unwrap();
+            a.rol(dword_ptr(APIC + 0x80), 1).unwrap();
+            a.hlt().unwrap();
+        });
+        let (seen, g) = watched(&s, &[any(APIC, 0x1000)]);
+        let version = g.core().env().gpr(0);
+        assert_eq!(version & 0xff, 0x14, "{version:#x}");
+        use WatchAccess as A;
+        let wanted = [
+            (0, A::Read, APIC + 0x30, 4, version, version),
+            (0, A::Write, APIC + 0x80, 4, 0x20, 0x20),
+            (0, A::Read, APIC + 0x80, 4, 0x20, 0x20),
+            (0, A::ReadWrite, APIC + 0x80, 4, 0x20, 0x40),
+        ];
+        assert_eq!(brief(&seen), wanted, "{bits} bits");
+        // A range that holds a part of the register.
+        let (seen, _) = watched(&s, &[any(APIC + 0x31, 2)]);
+        let part = version >> 8 & 0xffff;
+        assert_eq!(brief(&seen), [(0, A::Read, APIC + 0x30, 4, part, part)], "{bits} bits");
+    }
+}
+
+#[test]
+fn of_a_read_and_a_write_of_one_range_the_write_is_told_with_its_bytes() {
+    for bits in WIDTHS {
+        let wide = bits == 64;
+        let word = u64::from(bits / 8);
+        let s = Setup::bits(bits).asm(|a| {
+            a.mov(dword_ptr(DATA + 0x10), 0x1234).unwrap();
+            a.mov(esp, (DATA + 0x80) as u32).unwrap();
+            if wide { a.push(qword_ptr(DATA + 0x10)) } else { a.push(dword_ptr(DATA + 0x10)) }.unwrap();
+            a.hlt().unwrap();
+        });
+        let at = DATA + 0x80 - word;
+        let (seen, _) = watched(&s, &[any(DATA, 0x100), write(at, word)]);
+        let pushed: Vec<_> = brief(&seen).into_iter().filter(|hit| hit.2 == at).collect();
+        use WatchAccess::Write;
+        let size = word as u16;
+        assert_eq!(pushed, [(0, Write, at, size, 0, 0x1234), (1, Write, at, size, 0, 0x1234)], "{bits} bits");
+    }
+}

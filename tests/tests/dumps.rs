@@ -197,7 +197,7 @@ fn programs_read(here: &Path, session: &Session, has_types: bool) {
 }
 
 #[test]
-fn guest_linux_amd64_dumps_are_read_by_makedumpfile_and_gdb() {
+fn guest_linux_amd64_dumps_are_read_by_makedumpfile_and_gdb_at_length() {
     the_tools_of_crash_dumps_read(KERNELS.iter().find(|linux| linux.flavour == "cloud-amd64").unwrap());
 }
 

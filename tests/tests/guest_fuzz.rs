@@ -32,7 +32,7 @@ fn file(name: &str) -> PathBuf {
 }
 
 #[test]
-fn guest_linux_mistake_in_a_modules_parser_is_found_through_the_function() {
+fn guest_linux_mistake_in_a_modules_parser_is_found_through_the_function_at_length() {
     if fuzzer().is_none() {
         return;
     }

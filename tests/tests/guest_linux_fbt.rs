@@ -87,7 +87,7 @@ fn unpaired_rows() -> Vec<(String, FunctionGlob)> {
 }
 
 #[test]
-fn guest_linux_cloud_amd64_boots_as_before_with_every_entry_and_return_probed() {
+fn guest_linux_cloud_amd64_boots_as_before_with_every_entry_and_return_probed_at_length() {
     notices_nothing("cloud-amd64", 16 << 10, 20_000_000);
 }
 

@@ -193,7 +193,7 @@ fn guest_the_pointer_in_a_module_follows_what_is_enabled() {
 }
 
 #[test]
-fn guest_a_run_with_probes_of_a_module_is_saved_recorded_and_replayed() {
+fn guest_a_run_with_probes_of_a_module_is_saved_recorded_and_replayed_at_length() {
     let guest = Guest::new("cloud-amd64", TWICE);
     let clause = ["--rpn", "sdt:probed:: { push arg, 0; log 1 }"];
     let (whole, _) = guest.run(&clause);

@@ -236,7 +236,7 @@ fn in_kallsyms(console: &str, function: &str) -> Vec<u64> {
 }
 
 #[test]
-fn guest_functions_of_a_module_fire_where_it_is_loaded_each_time() {
+fn guest_functions_of_a_module_fire_where_it_is_loaded_each_time_at_length() {
     let (plain, _) = with_modules(&[]);
     let (probed, console) = with_modules(&["--rpn", "fbt:loop:: { exit }", "--header", "esp"]);
     let end = |ran: &Ran| lines(&ran.out, "end")[0]["digest"].clone();

@@ -180,7 +180,7 @@ fn is_probed_and_listed(flavour: &str) {
 }
 
 #[test]
-fn guest_linux_5_10_686_is_probed_and_listed() {
+fn guest_linux_5_10_686_is_probed_and_listed_at_length() {
     is_probed_and_listed("5.10-686");
 }
 
@@ -190,7 +190,7 @@ fn guest_linux_5_10_amd64_is_probed_and_listed_at_length() {
 }
 
 #[test]
-fn guest_linux_5_10_cloud_amd64_is_probed_and_listed() {
+fn guest_linux_5_10_cloud_amd64_is_probed_and_listed_at_length() {
     is_probed_and_listed("5.10-cloud-amd64");
 }
 

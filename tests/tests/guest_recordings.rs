@@ -45,7 +45,7 @@ fn guest_gnumach_is_replayed_and_asked_at_length() {
 }
 
 #[test]
-fn guest_linux_with_typed_commands_is_replayed_and_asked() {
+fn guest_linux_with_typed_commands_is_replayed_and_asked_at_length() {
     let folder = TempDir::new().unwrap();
     let (folder, kernel, initrd) =
         (folder.path(), guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));

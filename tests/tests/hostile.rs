@@ -14,7 +14,7 @@ use trapline_rpn::{LinkedProbe, LinkedProgram, NoSymbols, Width, parse};
 use trapline_tests::interposer;
 
 /// Guests of one run, instructions that each may run, and bytes of its code.
-const GUESTS: u64 = 60;
+const GUESTS: u64 = 30;
 const LIMIT: u64 = 20_000;
 const LENGTH: u64 = 512;
 

@@ -315,6 +315,34 @@ fn the_samples_of_the_lines_of_top_add_up() {
 }
 
 #[test]
+fn tables_of_top_are_taken_at_their_times_and_the_last_one_at_the_end() {
+    let folder = TempDir::new().unwrap();
+    for (image, insns, every, limit) in
+        [("embedded:ia32", "300K", 1_000_000u64, "1G"), ("embedded:idle", "1M", 100_000_000, "20000")]
+    {
+        let run = ["run", image, "--stats", "-q", "--console", "none", "--limit-insns", limit];
+        let stats = trapline(folder.path(), &run).err;
+        let counter = |name: &str| -> u64 {
+            let line = stats.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().parse().unwrap()
+        };
+        let (insns_in_all, time) = (counter("instructions"), counter("virtual_ns"));
+        let period = format!("{every}ns");
+        let top = ["top", image, "-q", "--insns", insns, "--every", &period, "-f", "json", "--"];
+        let out = trapline(folder.path(), &[&top[..], &["--limit-insns", limit]].concat()).out;
+        let lines: Vec<serde_json::Value> =
+            out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let (end, tables) = (lines.last().unwrap(), &lines[1..lines.len() - 1]);
+        let number = |line: &serde_json::Value, name: &str| line[name].as_u64().unwrap();
+        assert_eq!((number(end, "icount"), number(end, "time_ns")), (insns_in_all, time), "{image}");
+        assert_eq!(tables.len() as u64, time / every, "{image}");
+        for (n, table) in (1..).zip(tables) {
+            assert_eq!(number(table, "time_ns"), n * every, "{image}");
+        }
+    }
+}
+
+#[test]
 fn top_has_a_screen_on_a_terminal_and_gives_it_back() {
     trapline_tests::turns::take().unwrap();
     let mut terminal = Terminal::with_modes(&["top", "embedded:ia32", "--insns", "1000"]);

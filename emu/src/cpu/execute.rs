@@ -129,6 +129,7 @@ impl Cpu {
         match place {
             Place::Ram => self.store_unreported(memory.address, value, memory.size)?,
             Place::Device(paddr) => {
+                told.device(value, true);
                 let now = self.hot.clock.now();
                 self.platform.mmio_write(paddr, memory.size as u8, value as u32, now);
                 self.update_irq();
@@ -259,6 +260,7 @@ impl Cpu {
                 let now = self.hot.clock.now();
                 let value = self.platform.mmio_read(paddr, memory.size as u8, now);
                 self.update_irq();
+                told.device(value.into(), false);
                 value.into()
             }
             Place::Other => return Ok(None),

@@ -39,6 +39,8 @@ pub(crate) trait Accesses {
         let size = size as u32;
         self.operand(cpu, &Operand { address, size, whole: size, reads: !write, writes: write });
     }
+    /// A value has been read from a device in memory, or written to it.
+    fn device(&mut self, value: u64, write: bool);
     /// A value has been moved through a port.
     fn port(&mut self, cpu: &Cpu, port: u16, size: u8, value: u32, out: bool);
 }

@@ -10,6 +10,7 @@
 //! Invariant: a read of a device changes its state by at most an error bit that a second read sets again, so that a
 //! restarted instruction reads the same.
 
+use crate::cpu::outcome::Accesses;
 use crate::mmu::{Access, Translation};
 use crate::ram::PAGE;
 use crate::run::step::{DeviceAccess, Permit};
@@ -67,7 +68,11 @@ impl Core {
         let size = size.clamp(1, 8);
         let ones = u64::MAX >> (64 - 8 * size);
         match self.opened(offset) {
-            Some((paddr, now)) if size <= 4 => self.cpu.platform.mmio_read(paddr, size as u8, now).into(),
+            Some((paddr, now)) if size <= 4 => {
+                let value = self.cpu.platform.mmio_read(paddr, size as u8, now).into();
+                self.watches.device(value, false);
+                value
+            }
             _ => {
                 self.cpu.void_accesses += 1;
                 ones
@@ -79,6 +84,7 @@ impl Core {
     pub(crate) fn device_page_write(&mut self, offset: u64, size: u32, value: u64) {
         match self.opened(offset) {
             Some((paddr, now)) if (1..=4).contains(&size) => {
+                self.watches.device(value, true);
                 self.cpu.platform.mmio_write(paddr, size as u8, value as u32, now);
             }
             _ => self.cpu.void_accesses += 1,

@@ -38,8 +38,10 @@ pub(crate) struct Watches {
     write_pages: Vec<(u64, u64)>,
     /// The watched accesses of the instruction in progress.
     seen: Vec<WatchHit>,
-    /// The address at which the value of each of `seen` is read.
-    values: Vec<u64>,
+    /// Where the value of each of `seen` is.
+    values: Vec<Value>,
+    /// What the instruction in progress has read from a device, and written to one.
+    moved: (Option<u64>, Option<u64>),
     /// Condition bits, as in DR6, of the guest's breakpoints that the instruction in progress meets, enabled or not.
     met: u64,
     operands: OperandFinder,
@@ -51,6 +53,17 @@ pub(crate) struct Watches {
     steps: u64,
     /// Whether an instruction that the machine executes has made such an access.
     reached: bool,
+}
+
+/// Where the value of a watched access is.
+#[derive(Debug, Clone, Copy)]
+enum Value {
+    /// In memory, at this linear address.
+    Memory(u64),
+    /// In what was moved to or from a device, from this byte on: to read the device could change it.
+    Device(u64),
+    /// In the hit already.
+    Port,
 }
 
 /// Sorts page ranges and joins those that touch.
@@ -142,21 +155,32 @@ impl Watches {
             _ => WatchAccess::Read,
         };
         let (address, size) = (operand.address, operand.whole as u16);
-        if let Some(seen) = self.seen.iter_mut().find(|s| s.id == id) {
-            if seen.access == WatchAccess::Read && operand.writes {
-                (seen.access, seen.address, seen.size) = (access, address, size);
-            }
+        let known = self.seen.iter().position(|seen| seen.id == id);
+        let is_read = |n: usize| self.seen.get(n).is_some_and(|seen| seen.access == WatchAccess::Read);
+        if known.is_some_and(|n| !is_read(n) || !operand.writes) {
             return;
         }
         let length = (watch.high - watch.low).saturating_add(1);
-        let short = length <= WATCH_VALUE as u64;
+        let device = is_device(cpu, first);
+        let short = length <= WATCH_VALUE as u64 && !device;
         let at = if short { watch.low } else { first };
         let len = (watch.high - at).saturating_add(1).min(WATCH_VALUE as u64);
         let len = if short { len } else { len.min(operand.size.into()) } as u8;
         let mut old = [0; WATCH_VALUE];
-        cpu.peek_prefix(at, &mut old[..usize::from(len)]);
-        self.seen.push(WatchHit { id, access, ip, address, size, old, new: old, len });
-        self.values.push(at);
+        if !device {
+            cpu.peek_prefix(at, &mut old[..usize::from(len)]);
+        }
+        let hit = WatchHit { id, access, ip, address, size, old, new: old, len };
+        let within = first.wrapping_sub(operand.address);
+        let value = if device { Value::Device(within) } else { Value::Memory(at) };
+        match known.and_then(|n| Some((self.seen.get_mut(n)?, self.values.get_mut(n)?))) {
+            // The first write takes the place of a read before it.
+            Some((seen, its)) => (*seen, *its) = (hit, value),
+            None => {
+                self.seen.push(hit);
+                self.values.push(value);
+            }
+        }
     }
 
     /// Notes that the instruction at EIP has moved a value through a port.
@@ -180,7 +204,7 @@ impl Watches {
                     len: size,
                 };
                 self.seen.push(hit);
-                self.values.push(0);
+                self.values.push(Value::Port);
             }
         }
     }
@@ -189,6 +213,7 @@ impl Watches {
     #[inline]
     pub(crate) fn forget_noted(&mut self) {
         self.met = 0;
+        self.moved = (None, None);
         if !self.seen.is_empty() {
             self.seen.clear();
             self.values.clear();
@@ -214,6 +239,20 @@ impl Accesses for Watches {
         }
         self.met |= cpu.met_by_port(port, size);
     }
+
+    fn device(&mut self, value: u64, write: bool) {
+        if self.seen.is_empty() {
+            return;
+        }
+        let moved = if write { &mut self.moved.1 } else { &mut self.moved.0 };
+        moved.get_or_insert(value);
+    }
+}
+
+/// Whether a device is at a linear address.
+fn is_device(cpu: &Cpu, address: u64) -> bool {
+    let found = cpu.peek_translate(address, Access::Read, false);
+    found.is_some_and(|t| cpu.platform.has_mmio(t.paddr | (address & (PAGE - 1))))
 }
 
 impl Core {
@@ -352,11 +391,18 @@ impl Core {
     fn tell(&mut self) {
         let mut hits = std::mem::take(&mut self.watches.seen);
         let values = std::mem::take(&mut self.watches.values);
-        for (hit, at) in hits.iter_mut().zip(&values) {
-            if !matches!(hit.access, WatchAccess::In | WatchAccess::Out) {
-                let mut new = [0; WATCH_VALUE];
-                self.cpu.peek_prefix(*at, &mut new[..usize::from(hit.len)]);
-                hit.new = new;
+        let (read, written) = std::mem::take(&mut self.watches.moved);
+        for (hit, value) in hits.iter_mut().zip(&values) {
+            match value {
+                Value::Memory(at) => {
+                    hit.new = [0; WATCH_VALUE];
+                    self.cpu.peek_prefix(*at, &mut hit.new[..usize::from(hit.len)]);
+                }
+                Value::Device(from) => {
+                    hit.set_old(read.or(written), *from);
+                    hit.set_new(written.or(read), *from);
+                }
+                Value::Port => {}
             }
         }
         // In the order in which the watches were set, whatever the order of the accesses.

@@ -31,10 +31,34 @@ pub struct WatchHit {
     /// Bytes of the operand.
     pub size: u16,
     /// The watched range before the instruction, little-endian; of a range longer than [`WATCH_VALUE`], the part from
-    /// the first watched byte of the access on. For a port, the value that was moved.
+    /// the first watched byte of the access on. For a port, the value that was moved. For a device, the watched bytes of
+    /// the value that was read or, if none was, written.
     pub old: [u8; WATCH_VALUE],
-    /// The same after it.
+    /// The same after it. For a device, those of the value that was written or, if none was, read.
     pub new: [u8; WATCH_VALUE],
     /// Bytes of `old` and `new`.
     pub len: u8,
+}
+
+impl WatchHit {
+    /// Sets `old` to the bytes of `value` from byte `from` on.
+    pub(super) fn set_old(&mut self, value: Option<u64>, from: u64) {
+        self.old = part_of(value, from, self.len);
+    }
+
+    /// Sets `new` to the bytes of `value` from byte `from` on.
+    pub(super) fn set_new(&mut self, value: Option<u64>, from: u64) {
+        self.new = part_of(value, from, self.len);
+    }
+}
+
+/// `len` bytes of a value from byte `from` on.
+fn part_of(value: Option<u64>, from: u64, len: u8) -> [u8; WATCH_VALUE] {
+    let mut part = [0; WATCH_VALUE];
+    let bytes = value.unwrap_or(0).to_le_bytes();
+    let bytes = bytes.get(from as usize..).unwrap_or_default();
+    for (to, byte) in part.iter_mut().take(len.into()).zip(bytes) {
+        *to = *byte;
+    }
+    part
 }

@@ -34,7 +34,7 @@ pub fn run(args: &TopArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     no_form_of_records(output, "top")?;
     let rows = args.rows.map_or(ROWS, |rows| usize::try_from(rows).unwrap_or(usize::MAX));
     if !has_screen(args) {
-        let every = if args.once { Every::End } else { Every::Time(args.every.unwrap_or(EVERY)) };
+        let every = table_tick(args).map_or(Every::End, Every::Tick);
         let form = if args.format == Some(Format::Json) { TopForm::Json } else { TopForm::Text };
         let sink: OwnSink<'_> =
             Box::new(move |page, _: Made| Box::new(TopSink::new(page, every, form, rows)) as Box<dyn Sink>);
@@ -52,6 +52,12 @@ pub fn run(args: &TopArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let exit = run_as(&command, Own { sink: Some(sink), exact: None }, out, talk)?;
     // Who quits is not interrupted.
     Ok(if left.get() && exit == Exit::Interrupted { Exit::Ok } else { exit })
+}
+
+/// The name of the probe at whose ticks tables are printed.
+fn table_tick(args: &TopArgs) -> Option<String> {
+    let every = args.every.unwrap_or(EVERY);
+    (!args.once && !has_screen(args)).then(|| format!("tick-{every}ns"))
 }
 
 /// Whether there is a screen.
@@ -80,6 +86,9 @@ fn leaves_the_terminal(command: &Command, output: Option<&OutputArgs>) -> Result
 /// The command line that it is.
 fn words(args: &TopArgs) -> Vec<OsString> {
     let mut words = sampled_words(&args.sampled, true);
+    if let Some(tick) = table_tick(args) {
+        words.extend(["--rpn".into(), format!("profile:::{tick} {{}}").into()]);
+    }
     words.extend(["--stack=1", "--ustack=1", "--header", "pid,name"].map(OsString::from));
     words.extend(args.sampled.options.iter().cloned());
     words

@@ -167,7 +167,10 @@ impl Write for Output {
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.way {
             Way::Direct => self.direct.flush(),
-            Way::Paged(pager) => pager.text.as_mut().map_or(Ok(()), Write::flush),
+            Way::Paged(pager) => {
+                let written = pager.text.as_mut().map_or(Ok(()), Write::flush);
+                self.or_without_pager(written)
+            }
             Way::Waits { .. } => Ok(()),
         }
     }

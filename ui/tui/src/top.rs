@@ -252,9 +252,7 @@ impl<W: Write> Sink for TopScreen<W> {
     }
 
     fn end(&mut self, end: &End) -> io::Result<()> {
-        if let Some(sample) = self.top.take_last() {
-            self.top.count(&sample);
-        }
+        self.top.end(end);
         if !self.is_over() {
             let reason = end.extra.iter().find(|(name, _)| name == "reason");
             let reason = reason.and_then(|(_, reason)| reason.as_str()).unwrap_or("the run has ended");

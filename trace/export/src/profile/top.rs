@@ -1,6 +1,6 @@
 //! What `trapline top` shows: the hottest functions and processes since the last refresh, and in all.
 
-use trapline_trace::{RecordView, Symbolize};
+use trapline_trace::{End, RecordView, Symbolize};
 
 use super::samples::{Sample, Samples};
 use super::table::{By, Table};
@@ -33,7 +33,7 @@ pub struct Top {
     pub processes: Table,
     /// Where the last refresh was.
     refreshed: Moment,
-    /// The last sample.
+    /// The last sample, or what was reached after it.
     now: Moment,
 }
 
@@ -55,11 +55,6 @@ impl Top {
         self.samples.record(record, symbols)
     }
 
-    /// The last sample, at the end of the run, which is not counted yet.
-    pub fn take_last(&mut self) -> Option<Sample> {
-        self.samples.last()
-    }
-
     /// Counts a sample.
     pub fn count(&mut self, sample: &Sample) {
         self.functions.add(sample);
@@ -67,7 +62,22 @@ impl Top {
         self.now = Moment { icount: sample.icount, time_ns: sample.time_ns };
     }
 
-    /// The moment of the last sample.
+    /// The run has come to this moment: no more records of the last sample follow.
+    pub fn reach(&mut self, now: Moment) {
+        if let Some(sample) = self.samples.last() {
+            self.count(&sample);
+        }
+        self.now = now;
+    }
+
+    /// The run has ended.
+    pub fn end(&mut self, end: &End) {
+        let time = end.counters.iter().find(|(name, _)| name == "virtual_ns");
+        let time_ns = time.and_then(|(_, value)| value.as_u64()).unwrap_or(self.now.time_ns);
+        self.reach(Moment { icount: end.insns, time_ns });
+    }
+
+    /// The moment of the last sample, or the last one that was reached.
     #[must_use]
     pub const fn now(&self) -> Moment {
         self.now

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
-use trapline_trace::{End, RecordView, Reply, RunInfo, Shown, Sink, Symbolize};
+use trapline_trace::{End, Kind, ProbeName, RecordView, Reply, RunInfo, Shown, Sink, Symbolize};
 
 use super::sink::clean;
 use super::table::{Count, Table};
@@ -11,10 +11,10 @@ use super::top::{Moment, Top};
 use super::{grouped, percent};
 
 /// When tables are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Every {
-    /// At multiples of so many virtual nanoseconds, and at the end.
-    Time(u64),
+    /// At each tick of this name, such as `tick-1000ns`, and at the end.
+    Tick(String),
     /// At the end only.
     End,
 }
@@ -37,31 +37,25 @@ pub struct TopSink<W> {
     form: TopForm,
     /// Rows of a table, at most.
     rows: usize,
-    /// The virtual time of the next table.
-    next: Option<u64>,
 }
 
 impl<W: Write> TopSink<W> {
     /// Writes at most `rows` rows a table.
     pub fn new(out: W, every: Every, form: TopForm, rows: usize) -> Self {
-        Self { out, top: Top::default(), every, form, rows, next: None }
+        Self { out, top: Top::default(), every, form, rows }
     }
 
-    /// A table that is due before the next sample, which is at `time`.
-    fn write_due(&mut self, time: u64) -> io::Result<()> {
-        let Every::Time(every) = self.every else { return Ok(()) };
-        let due = self.next.filter(|next| time >= *next);
-        if let Some(due) = due {
-            let (form, rows) = (self.form, self.rows);
-            let at = due.max(time - time % every);
-            write_table(&mut self.out, &self.top, form, rows, &format!("At {}", seconds(at)))?;
-            self.top.refresh();
-        }
-        if due.is_some() || self.next.is_none() {
-            self.next = Some((time / every + 1).saturating_mul(every));
-        }
-        Ok(())
+    /// Whether a table is due at this record.
+    fn is_due(&self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> bool {
+        let Every::Tick(tick) = &self.every else { return false };
+        let probe = || symbols.probe(record.header.probe);
+        record.header.kind == Kind::Data && probe().is_some_and(|probe| is_tick(&probe.name, tick))
     }
+}
+
+/// Whether a probe is the provider's tick of this name.
+fn is_tick(name: &ProbeName, tick: &str) -> bool {
+    *name.provider == *"profile" && *name.name == *tick
 }
 
 /// Virtual time in seconds.
@@ -153,10 +147,15 @@ impl<W: Write> Sink for TopSink<W> {
     }
 
     fn record(&mut self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> io::Result<()> {
-        let sample = self.top.take(record, symbols);
-        let Some(sample) = sample else { return Ok(()) };
-        self.write_due(sample.time_ns)?;
-        self.top.count(&sample);
+        if self.is_due(record, symbols) {
+            let now = Moment { icount: record.header.icount, time_ns: record.header.time_ns };
+            self.top.reach(now);
+            let when = format!("At {}", seconds(now.time_ns));
+            write_table(&mut self.out, &self.top, self.form, self.rows, &when)?;
+            self.top.refresh();
+        } else if let Some(sample) = self.top.take(record, symbols) {
+            self.top.count(&sample);
+        }
         Ok(())
     }
 
@@ -169,10 +168,7 @@ impl<W: Write> Sink for TopSink<W> {
     }
 
     fn end(&mut self, end: &End) -> io::Result<()> {
-        if let Some(sample) = self.top.take_last() {
-            self.write_due(sample.time_ns)?;
-            self.top.count(&sample);
-        }
+        self.top.end(end);
         match self.form {
             TopForm::Text => write_total(&mut self.out, &self.top, self.rows)?,
             TopForm::Json => {
