@@ -330,3 +330,22 @@ fn samples_agree_with_exact_counts() {
         assert!((samples - insns).abs() < insns * 0.05, "{function}: {samples} and {insns}");
     }
 }
+
+#[test]
+fn stacks_whose_values_are_not_positive_are_counted() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    let recorded = |program: &str| {
+        ok(here, &["run", "embedded:ia32", "-n", program, "--console", "none", "-f", "raw", "-o", "t", "-q"]);
+        trapline(here, &["trace", "convert", "t", "--to", "folded"])
+    };
+    let both = recorded(
+        "fbt::do_fork:entry,fbt::do_exit:entry { @[stack(2)] = sum(probefunc == \"do_fork\" ? 1 : -1); }",
+    );
+    assert!(both.code == 0 && both.out.lines().count() == 1 && both.out.contains("do_fork"), "{}", both.out);
+    assert!(both.err.contains("1 stack has a value of 0 or less and was left out"), "{}", both.err);
+    let none = recorded("fbt::do_fork:entry { @[stack(2)] = sum(-1); }");
+    let sentence =
+        "all stacks of the aggregations have values of 0 or less, which cannot be shown as a share";
+    assert!(none.code != 0 && none.err.contains(sentence), "{}", none.err);
+}

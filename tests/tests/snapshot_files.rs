@@ -102,3 +102,33 @@ fn a_snapshot_that_does_not_fit_is_refused() {
     let full = run("embedded:ia32", &["-n", "fbt:::", "-o", "/dev/full", "--save", "new"]);
     assert!(full.code == 7 && !folder.path().join("new").exists(), "{}: {}", full.code, full.err);
 }
+
+#[test]
+fn a_snapshot_is_continued_with_the_probe_options_that_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |more: &[&str]| {
+        let common = ["run", "embedded:ia32", "--console", "none", "-q"];
+        trapline(folder.path(), &[&common[..], more].concat())
+    };
+    let clause = "fbt::do_fork:entry { @[pid] = count(); }";
+    let plain = "fbt::do_fork:entry";
+    let saved = |file: &str, probes: &[&str]| {
+        let all = [&["--limit-insns", "1M", "--save", file], probes].concat();
+        assert_eq!(run(&all).code, 124, "{file}");
+    };
+    saved("none", &[]);
+    saved("d", &["-n", clause]);
+    saved("plain", &["-n", plain, "-o", "/dev/null"]);
+    saved("header", &["-n", plain, "--header", "pid", "--stack", "-o", "/dev/null"]);
+    for file in ["none", "d", "plain", "header"] {
+        for more in [&[][..], &["-n", clause], &["-n", plain, "-o", "/dev/null"]] {
+            let ran = run(&[&["--restore", file], more].concat());
+            assert_eq!(ran.code, 0, "{file} {more:?}: {}", ran.err);
+        }
+        let shown = trapline(folder.path(), &["dump", "embedded:ia32", "--restore", file, "-o", "core"]);
+        assert_eq!(shown.code, 0, "{file}: {}", shown.err);
+    }
+    let refused = run(&["--restore", "header", "--header", "cpu", "-n", plain]);
+    let sentence = "the snapshot was taken with other values of these probe options: header\n";
+    assert!(refused.code == 2 && refused.err.ends_with(sentence), "{}", refused.err);
+}

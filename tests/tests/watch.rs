@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::cli::{Ran, trapline};
 use serde_json::Value;
+use tempfile::TempDir;
 use trapline_emu::{BootState, CpuMode, CpuModel, Machine, MachineConfig, Stop, WatchKind};
 use trapline_interposer::{Interposer, Output, Place};
 use trapline_rpn::{NoSymbols, Width, parse};
@@ -399,4 +400,68 @@ fn enabling_a_fifth_watch_is_refused_and_leaves_it_disabled() {
     probes.remove(m.core_mut(), second);
     probes.set_enabled(m.core_mut(), first, 0, true).unwrap();
     assert_eq!(probes.stats().sites, 4);
+}
+
+/// The address of the first instruction of a function of the embedded guest whose line in `trapline dis` has this text.
+fn address_of(function: &str, text: &str) -> String {
+    let shown = trapline(&root(), &["dis", "embedded:ia32", function, "-q"]).out;
+    let line = shown.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("{text}: {shown}"));
+    line.split_whitespace().next().unwrap().to_owned()
+}
+
+/// Hits that leave a record, by minor code.
+fn records_by_minor(programs: &[&str], more: &[&str]) -> [usize; 3] {
+    let mut args = vec!["run", "embedded:ia32", "--watch-unlimited", "-q", "--console", "none"];
+    programs.iter().for_each(|program| args.extend(["-p", program]));
+    args.extend(more);
+    let out = trapline(&root(), &args).out;
+    [1, 2, 9].map(|minor| out.lines().filter(|line| line.contains(&format!("DProbes(0,{minor})"))).count())
+}
+
+#[test]
+fn a_watch_of_execution_counts_a_repeated_instruction_once_whatever_else_observes_it() {
+    let folder = TempDir::new().unwrap();
+    let at = address_of("memcpy", "rep movs");
+    let begin = "name = vmlinux\nmodtype = kernel\n";
+    let x = |minor: u32| format!("{begin}address = {at}\nwatchpoint = x\nminor = {minor}\nexit\n");
+    let first = write(folder.path(), "x.rpn", &x(1));
+    let second = write(folder.path(), "y.rpn", &x(2));
+    let probe =
+        write(folder.path(), "b.rpn", &format!("{begin}address = {at}\nopcode = 0xf3\nminor = 2\nexit\n"));
+    let range = "address = 0xc0100000:0xc01fffff\nwatchpoint = rw\nminor = 9\nexit\n";
+    let data = write(folder.path(), "w.rpn", &format!("{begin}{range}"));
+    let [hits, ..] = records_by_minor(&[&first], &[]);
+    assert!(hits > 100, "{hits}");
+    assert_eq!(records_by_minor(&[&first, &probe], &[]), [hits, hits, 0]);
+    assert_eq!(records_by_minor(&[&first, &second], &[]), [hits, hits, 0]);
+    for programs in [&[&*first, &data][..], &[&first, &second, &data], &[&first, &probe, &data]] {
+        let [one, other, of_data] = records_by_minor(programs, &[]);
+        let others = if programs.len() == 3 { hits } else { 0 };
+        assert_eq!((one, other), (hits, others), "{programs:?}");
+        assert!(of_data > 100_000, "{of_data}");
+    }
+}
+
+#[test]
+fn a_watch_of_execution_records_no_fault_whatever_else_observes_it() {
+    let folder = TempDir::new().unwrap();
+    // A HLT in user mode raises #GP each time; a store reaches a new page once.
+    for (at, probe, count) in
+        [("0x080490ff", "pid*:appln:forbidden:15", 0), ("0x0804913f", "pid*:appln:heap:19", 8)]
+    {
+        let begin = "name = vmlinux\nmodtype = kernel\n";
+        let x = |minor: u32| format!("{begin}address = {at}\nwatchpoint = x\nminor = {minor}\nexit\n");
+        let first = write(folder.path(), "x.rpn", &x(1));
+        let second = write(folder.path(), "y.rpn", &x(2));
+        let clause = format!("{probe} {{ exit }}");
+        let together = ["--rpn", clause.as_str()];
+        assert_eq!(records_by_minor(&[&first], &[])[0], count, "{at}");
+        assert_eq!(records_by_minor(&[&first], &together)[0], count, "{at} with a probe");
+        assert_eq!(records_by_minor(&[&first, &second], &together)[..2], [count, count], "{at} with both");
+        let ran = trapline(
+            &root(),
+            &[&["run", "embedded:ia32", "-q", "--console", "none"], &together[..]].concat(),
+        );
+        assert_eq!(ran.out.lines().filter(|line| line.contains("probe=")).count(), count, "{at} alone");
+    }
 }

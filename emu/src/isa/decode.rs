@@ -76,6 +76,12 @@ pub(crate) fn kind(i: &Instruction) -> Kind {
     }
 }
 
+/// Whether an instruction is a string instruction with a repeat prefix, INS and OUTS included: it may end between two
+/// iterations.
+pub(crate) fn repeats(i: &Instruction) -> bool {
+    i.is_string_instruction() && (i.has_rep_prefix() || i.has_repne_prefix())
+}
+
 /// Whether an instruction is encoded with a vector prefix (VEX, EVEX, XOP).
 pub(crate) fn has_vector_prefix(i: &Instruction) -> bool {
     !matches!(i.code().encoding(), EncodingKind::Legacy | EncodingKind::D3NOW)

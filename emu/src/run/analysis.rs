@@ -100,8 +100,9 @@ impl Core {
             b.set_lead(Lead::Cut(Cut::Sensitive, 0));
         }
         self.note_analysed(cell, address, anew);
-        if b.icount() == 1 && !jumps && self.decode_in(b, address).is_some_and(|i| decode::is_plain_store(&i))
-        {
+        let by_engine = !jumps && b.patch() != BlockCell::BY_MACHINE;
+        let alone = b.icount() == 1 && by_engine;
+        if alone && self.decode_in(b, address).is_some_and(|i| decode::is_plain_store(&i)) {
             b.mark(BlockCell::STORE);
         }
     }

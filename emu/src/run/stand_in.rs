@@ -268,7 +268,7 @@ impl Core {
         self.views.active = None;
         if self.watched_code(self.cpu.linear_ip()) {
             self.execute_watched_in_hook();
-        } else if !self.stood_for().is_some_and(|i| self.execute_in_hook(&i)) {
+        } else if !self.stood_for().is_some_and(|found| self.execute_found(&found)) {
             // The guest may have changed the bytes after the first, which are not in the block.
             self.halt = Some(Halt::Cut(Cut::Sensitive, 0));
         }
@@ -282,17 +282,20 @@ impl Core {
     /// Reports the execution of the instruction at EIP, which is watched, and executes it, or leaves that to the run loop.
     fn execute_watched_in_hook(&mut self) {
         let linear = self.cpu.linear_ip();
-        if !self.stood_for().is_some_and(|i| self.is_reported_in_hook(&i, linear)) {
+        if !self.stood_for().is_some_and(|found| self.is_reported_in_hook(&found.instruction, linear)) {
             self.halt = Some(Halt::Cut(Cut::Watched, 0));
             return;
         }
         let before = self.cpu.hot.clock.icount;
         let waits = self.report_execution();
         // A handler may have changed the instruction.
-        if !self.stood_for().is_some_and(|i| self.execute_in_hook(&i)) {
+        let Some(found) = self.stood_for().filter(|found| self.execute_found(found)) else {
             self.halt = Some(Halt::Reported(waits));
-        } else if waits {
-            self.tell_end(before, false);
+            return;
+        };
+        if waits {
+            let unfinished = decode::repeats(&found.instruction) && self.cpu.linear_ip() == linear;
+            self.tell_end(before, unfinished);
         }
     }
 

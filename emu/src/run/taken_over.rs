@@ -38,21 +38,32 @@ struct Known {
 /// A decoded instruction, and what it was decoded from.
 #[derive(Debug)]
 struct Decoded {
-    instruction: Instruction,
+    found: StoodFor,
     bits: u32,
     bytes: [u8; LONGEST],
 }
 
+/// An instruction that an INT3 stands for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StoodFor {
+    pub instruction: Instruction,
+    /// Its physical address.
+    paddr: u64,
+    /// Whether it is one of those that are taken over, not one that the machine always executes.
+    is_executable: bool,
+}
+
 impl Decoded {
     /// The instruction, if it is still the one at EIP, which is at `paddr`.
-    fn at(&self, cpu: &Cpu, paddr: u64) -> Option<Instruction> {
+    fn at(&self, cpu: &Cpu, paddr: u64) -> Option<StoodFor> {
         let mut bytes = [0; LONGEST];
-        let length = self.instruction.len();
-        let same = self.instruction.ip() == cpu.env.eip()
+        let instruction = &self.found.instruction;
+        let length = instruction.len();
+        let same = instruction.ip() == cpu.env.eip()
             && self.bits == cpu.code_bits()
             && cpu.ram.read(paddr, bytes.get_mut(..length)?)
             && bytes == self.bytes;
-        same.then_some(self.instruction)
+        same.then_some(self.found)
     }
 }
 
@@ -91,21 +102,30 @@ impl Core {
     }
 
     /// The instruction at EIP, which an INT3 stands for. It is decoded once.
-    pub(super) fn stood_for(&mut self) -> Option<Instruction> {
+    pub(super) fn stood_for(&mut self) -> Option<StoodFor> {
         let linear = self.cpu.linear_ip();
         let paddr = self.cpu.code_paddr(linear)?;
         let known = self.taken_over.known.get(&paddr).and_then(|known| known.decoded.as_ref());
-        if let Some(i) = known.and_then(|decoded| decoded.at(&self.cpu, paddr)) {
-            return Some(i);
+        if let Some(found) = known.and_then(|decoded| decoded.at(&self.cpu, paddr)) {
+            return Some(found);
         }
         let instruction = self.cpu.decode_original(linear)?;
+        let found = StoodFor { instruction, paddr, is_executable: is_executable(&instruction) };
         if linear % PAGE + instruction.len() as u64 <= PAGE {
             let mut bytes = [0; LONGEST];
             let read = self.cpu.ram.read(paddr, bytes.get_mut(..instruction.len())?);
-            let decoded = Decoded { instruction, bits: self.cpu.code_bits(), bytes };
+            let decoded = Decoded { found, bits: self.cpu.code_bits(), bytes };
             self.known(paddr).decoded = read.then_some(decoded);
         }
-        Some(instruction)
+        Some(found)
+    }
+
+    /// Executes it, at EIP; false if that is not possible, and nothing has happened.
+    pub(super) fn execute_found(&mut self, found: &StoodFor) -> bool {
+        if found.is_executable {
+            return self.makes_stand_ins() && self.execute_at(&found.instruction, Some(found.paddr));
+        }
+        self.execute_in_hook(&found.instruction)
     }
 
     fn known(&mut self, paddr: u64) -> &mut Known {
@@ -121,6 +141,10 @@ impl Core {
             return false;
         }
         let paddr = self.cpu.code_paddr(self.cpu.linear_ip());
+        self.execute_at(i, paddr)
+    }
+
+    fn execute_at(&mut self, i: &Instruction, paddr: Option<u64>) -> bool {
         let tf = self.cpu.env.eflags_raw() & TF != 0;
         let (outcome, device) = match self.cpu.execute(i, &mut self.watches) {
             Ok(None) => return false,

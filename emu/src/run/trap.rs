@@ -6,6 +6,7 @@ use crate::cpu::deliver::Origin;
 use crate::cpu::fault::Vector;
 use crate::cpu::flags::TF;
 use crate::engine::hflags;
+use crate::isa::decode;
 use crate::run::interpose::{Trap, Verdict};
 use crate::run::{Core, Halt};
 
@@ -203,18 +204,14 @@ impl Core {
     /// Executes the displaced instruction at EIP without the engine; false if that is not possible, and nothing has
     /// happened.
     fn execute_site(&mut self) -> bool {
-        let before = self.cpu.hot.clock.icount;
-        let Some(i) = self.cpu.decode_original(self.cpu.linear_ip()) else { return false };
+        let (before, site) = (self.cpu.hot.clock.icount, self.cpu.linear_ip());
+        let Some(i) = self.cpu.decode_original(site) else { return false };
         let last = self.cpu.hot.last.take();
         if !self.execute_in_hook(&i) {
             self.cpu.hot.last = last;
             return false;
         }
-        if self.cpu.hot.clock.icount == before {
-            self.displaced_faulted();
-        } else {
-            self.with_interposer(|i, core| i.settled(core));
-        }
+        self.tell_end(before, decode::repeats(&i) && self.cpu.linear_ip() == site);
         true
     }
 

@@ -15,7 +15,7 @@ use crate::cpu::fault::{Fault, Vector};
 use crate::cpu::flags::{IF, VM};
 use crate::cpu::state::CrashReport;
 use crate::engine::{Exit, Seg, hflags};
-use crate::isa::decode::{self, Kind, LONGEST};
+use crate::isa::decode::{self, LONGEST};
 use crate::mmu::{Access, error_code};
 use crate::panics;
 use crate::ram::PAGE;
@@ -434,14 +434,9 @@ impl Core {
     /// Steps the displaced instruction at EIP with the guest's own bytes.
     fn step_site(&mut self) {
         let (before, site) = (self.cpu.hot.clock.icount, self.cpu.linear_ip());
-        let repeated = self.cpu.decode_original(site).is_some_and(|i| decode::kind(&i) == Kind::Repeated);
+        let repeats = self.cpu.decode_original(site).is_some_and(|i| decode::repeats(&i));
         self.step_original();
-        if self.cpu.hot.clock.icount == before {
-            self.displaced_faulted();
-        } else {
-            let unfinished = repeated && self.cpu.linear_ip() == site;
-            self.with_interposer(|i, core| if unfinished { i.interrupted(core) } else { i.settled(core) });
-        }
+        self.tell_end(before, repeats && self.cpu.linear_ip() == site);
     }
 
     /// Executes the instruction at EIP from the guest's own bytes.

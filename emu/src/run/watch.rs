@@ -17,7 +17,7 @@ use crate::cpu::operands::{Operand, OperandFinder};
 use crate::cpu::outcome::Accesses;
 use crate::cpu::{Cpu, Watch, WatchKind, first_watched};
 use crate::engine::in_slots;
-use crate::isa::decode::{self, Kind};
+use crate::isa::decode;
 use crate::mmu::Access;
 use crate::ram::PAGE;
 
@@ -468,15 +468,11 @@ impl Core {
         // Without one the watch has ended; the block's analysis is stale.
         if self.interposer.is_none() {
             let linear = self.cpu.linear_ip();
-            self.pass(linear, self.kind_at(linear));
+            self.pass(linear);
             return;
         }
         let waits = self.report_execution();
         self.execute_reported(waits);
-    }
-
-    fn kind_at(&self, linear: u64) -> Option<Kind> {
-        self.cpu.decode_original(linear).map(|i| decode::kind(&i))
     }
 
     /// Offers the execution of the instruction at EIP as a trap, for each watch of it; whether the interposer waits for the
@@ -498,12 +494,10 @@ impl Core {
     /// Runs the instruction at EIP, whose execution has been reported. The interposer may wait for its end.
     pub(super) fn execute_reported(&mut self, waits: bool) {
         let (before, linear) = (self.cpu.hot.clock.icount, self.cpu.linear_ip());
-        let kind = self.kind_at(linear);
         // A patch at the same address reports how the instruction has ended.
         let patched = self.patched(linear);
-        self.pass(linear, kind);
+        let unfinished = self.pass(linear);
         if waits && !patched {
-            let unfinished = kind == Some(Kind::Repeated) && self.cpu.linear_ip() == linear;
             self.tell_end(before, unfinished);
         }
     }
@@ -518,13 +512,16 @@ impl Core {
         });
     }
 
-    /// Runs the instruction at EIP, which is of this kind, although its execution is watched.
-    fn pass(&mut self, linear: u64, kind: Option<Kind>) {
+    /// Runs the instruction at EIP although its execution is watched; whether it is a repeated one that has not ended.
+    fn pass(&mut self, linear: u64) -> bool {
         let before = self.cpu.hot.clock.icount;
+        let i = self.cpu.decode_original(linear);
         self.permitting(Permit::Execute(linear), Core::advance_one);
-        let unfinished = kind == Some(Kind::Repeated) && self.cpu.linear_ip() == linear;
-        if self.cpu.hot.clock.icount > before && !unfinished && !kind.is_some_and(Kind::loads_flags) {
+        let unfinished = i.is_some_and(|i| decode::repeats(&i)) && self.cpu.linear_ip() == linear;
+        let loads_flags = i.is_some_and(|i| decode::kind(&i).loads_flags());
+        if self.cpu.hot.clock.icount > before && !unfinished && !loads_flags {
             self.cpu.clear_rf();
         }
+        unfinished
     }
 }

@@ -89,7 +89,7 @@ impl Interposer {
 
     /// Runs the handlers that are due when a parked hit goes on.
     fn take_up(&mut self, core: &mut Core, trap: &Trap, parked: Parked) {
-        self.hit.rare = true;
+        (self.hit.rare, self.hit.resumed) = (true, Some(parked.why));
         if parked.why == Why::Interrupted {
             self.hit.before = parked.parts;
             self.hit.expired = parked.expired;
@@ -104,6 +104,11 @@ impl Interposer {
             }
         }
         self.hit.before = parked.parts;
+        self.retry(core, trap);
+    }
+
+    /// Runs the handlers of the trap's site again: they are not counted again.
+    pub(super) fn retry(&mut self, core: &mut Core, trap: &Trap) {
         for n in 0.. {
             let Some(&probe) = self.sites.probes_at(trap.patch as usize).get(n) else { break };
             let before = self.hit.before.iter().find(|part| part.probe == probe).copied();

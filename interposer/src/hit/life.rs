@@ -60,6 +60,13 @@ pub(crate) struct Hit {
     pub stage: Stage,
     /// Whether any of the other fields is set.
     pub rare: bool,
+    /// Where its instruction is, if a watch of execution has reported it: the instruction count and the linear address.
+    /// Further traps there, of other watches or of a patch, belong to the same hit.
+    pub watched_at: Option<(u64, u64)>,
+    /// The sites of its traps before the last one.
+    pub joined: Vec<usize>,
+    /// Why it was parked, if it is one that goes on.
+    pub resumed: Option<Why>,
     /// Where an exception found the CPU while the displaced instruction ran.
     pub origin: Option<Origin>,
     /// How much [`crate::Interposer::stop_after_hits`] has counted for it.
@@ -150,7 +157,7 @@ pub(crate) enum Why {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Parked {
     pub why: Why,
-    pub site: usize,
+    pub sites: Vec<usize>,
     origin: Origin,
     /// The instruction count at which its task resumes the instruction, if it does.
     since: u64,
@@ -180,9 +187,11 @@ impl ParkedHits {
         let same = |parked: &Parked| parked.origin.sp == origin.sp && parked.origin.task == origin.task;
         let full = (self.list.len() >= MOST_PARKED).then_some(0);
         let replaced = self.list.iter().position(same).or(full).map(|at| self.list.remove(at));
+        let mut sites = std::mem::take(&mut hit.joined);
+        sites.push(hit.site);
         self.list.push(Parked {
             why,
-            site: hit.site,
+            sites,
             origin,
             since: core.icount(),
             parts,
@@ -206,7 +215,7 @@ impl ParkedHits {
     /// Takes out the current task's parked hit at a trap of a site; the flag says whether this trap resumes it.
     pub fn take(&mut self, core: &Core, site: usize) -> Option<(Parked, bool)> {
         let parked = self.list.remove(self.current(core)?);
-        let goes_on = parked.site == site && parked.since == core.icount();
+        let goes_on = parked.sites.contains(&site) && parked.since == core.icount();
         Some((parked, goes_on))
     }
 
@@ -233,7 +242,7 @@ impl ParkedHits {
 
     /// Takes out the hits of a site whose instruction has changed.
     pub fn take_site(&mut self, site: usize) -> Vec<Parked> {
-        self.list.extract_if(.., |parked| parked.site == site).collect()
+        self.list.extract_if(.., |parked| parked.sites.contains(&site)).collect()
     }
 
     /// Whether their number is possible.

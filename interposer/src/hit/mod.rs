@@ -40,7 +40,7 @@ pub use names::ProbeNames;
 pub use saved::{Output, SavedInterposer, StoredInterposer, StoredInterposerError};
 
 use crate::model::{HandlerError, Place, ProgramId, Stats};
-use crate::sites::{Change, Site, SiteTable};
+use crate::sites::{Change, Site, SiteTable, bytes_at, is_repeated};
 use crate::sources::{Reach, Sources, data_watches, stays_on};
 use handler::Runner;
 use inserted::Inserted;
@@ -109,11 +109,21 @@ pub struct Interposer {
 
 impl TrapInterposer for Interposer {
     fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
+        if self.hit.rare && self.is_joined(core, trap) {
+            return self.join(core, trap);
+        }
         self.finish(core);
         if !self.parked.is_empty()
             && let Some(parked) = self.unpark(core, trap.patch as usize)
         {
-            return self.go_on(core, trap, parked);
+            let verdict = self.go_on(core, trap, parked);
+            if trap.vector == 1 {
+                self.note_watched(core, trap);
+            }
+            return verdict;
+        }
+        if trap.vector == 1 {
+            self.note_watched(core, trap);
         }
         match self.begin(trap) {
             Ok((first, several)) => {
@@ -157,8 +167,10 @@ impl TrapInterposer for Interposer {
             let linear = core.wrap_linear(core.env().cs_base().wrapping_add(hit.ip));
             let paddr =
                 core.peek_translate(linear, Access::Fetch, false).map(|page| page.paddr + linear % PAGE);
-            let own = |site: &&Site| Some(site.paddr) == paddr && site.is_repeated();
-            if self.sites.get(self.hit.site).filter(own).is_some() {
+            let watched = self.hit.watched_at.is_some_and(|(_, at)| at == linear);
+            let patched = |site: &Site| Some(site.paddr) == paddr;
+            let own = watched || self.sites.get(self.hit.site).is_some_and(patched);
+            if own && paddr.is_some_and(|paddr| is_repeated(&bytes_at(core, paddr))) {
                 // It may have iterations left.
                 self.hold_records();
             } else {

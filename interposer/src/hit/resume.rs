@@ -34,6 +34,21 @@ impl Interposer {
     /// Parks the hit whose displaced instruction has not completed.
     #[cold]
     pub(super) fn park(&mut self, core: &mut Core, why: Why) {
+        let parts = self.parts();
+        for &probe in &self.hit.expired {
+            if let Some(probe) = self.inserted.probes.get_mut(probe as usize) {
+                probe.set_spent(true);
+            }
+        }
+        let replaced = self.parked.park(core, &mut self.hit, why, parts);
+        self.hit.clear();
+        if let Some(parked) = replaced {
+            self.give_up(core, parked);
+        }
+    }
+
+    /// The parts that probes have in the hit in progress.
+    fn parts(&self) -> Vec<Part> {
         let here = self.sites.probes_at(self.hit.site);
         let mut parts = Vec::new();
         for &number in here {
@@ -49,16 +64,39 @@ impl Interposer {
         let missing = |part: &&Part| !parts.iter().any(|known| known.probe == part.probe);
         let before: Vec<Part> = self.hit.before.iter().filter(missing).copied().collect();
         parts.extend(before);
-        for &probe in &self.hit.expired {
-            if let Some(probe) = self.inserted.probes.get_mut(probe as usize) {
-                probe.set_spent(true);
-            }
+        parts
+    }
+
+    /// Notes where the hit in progress is, which a watch of execution has reported.
+    #[cold]
+    pub(super) fn note_watched(&mut self, core: &Core, trap: &Trap) {
+        (self.hit.rare, self.hit.watched_at) = (true, Some((core.icount(), trap.linear)));
+    }
+
+    /// Whether a trap belongs to the hit in progress: its instruction is the one that a watch of execution has reported, and
+    /// has not run yet.
+    pub(super) fn is_joined(&self, core: &Core, trap: &Trap) -> bool {
+        self.hit.stage == Stage::Displaced && self.hit.watched_at == Some((core.icount(), trap.linear))
+    }
+
+    /// Runs the handlers of another site of the hit in progress.
+    #[cold]
+    pub(super) fn join(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
+        let index = trap.patch as usize;
+        let Some(site) = self.sites.get(index) else { return Verdict::Declined };
+        if site.first == Site::NO_PROBE {
+            return Verdict::Step;
         }
-        let replaced = self.parked.park(core, &mut self.hit, why, parts);
-        self.hit.clear();
-        if let Some(parked) = replaced {
-            self.give_up(core, parked);
+        self.hit.before = self.parts();
+        self.hit.joined.push(self.hit.site);
+        self.hit.site = index;
+        self.stats.traps += 1;
+        match self.hit.resumed {
+            None => self.hits_from(core, 0, trap),
+            Some(Why::Faulted) => self.retry(core, trap),
+            Some(Why::Interrupted) => {}
         }
+        self.resume(core, trap)
     }
 
     /// The parked hit that this trap resumes. Another hit of the same task is over, because the task has run something

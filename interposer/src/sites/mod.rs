@@ -10,6 +10,6 @@ mod table;
 
 pub use displace::{Way, way_of, why};
 
-pub(crate) use displace::{Displaced, Op, emulate};
-pub(crate) use site::{Change, Site, Stub};
+pub(crate) use displace::{Displaced, Op, emulate, is_repeated};
+pub(crate) use site::{Change, Site, Stub, bytes_at};
 pub(crate) use table::{SavedSites, SiteTable};

@@ -188,11 +188,6 @@ impl Site {
             way => way,
         });
     }
-
-    /// Whether its instruction is a string instruction with a repeat prefix.
-    pub fn is_repeated(&self) -> bool {
-        displace::is_repeated(&self.original)
-    }
 }
 
 /// The bytes at a physical address, as many as its page has.

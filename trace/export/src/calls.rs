@@ -92,7 +92,9 @@ impl<T> Calls<T> {
         }
         match &*probe.name {
             "entry" => Step::Entry,
-            "return" | "exit" => Step::Return,
+            "return" => Step::Return,
+            // The end of a process is the return of no function.
+            "exit" if *probe.provider != *"proc" => Step::Return,
             _ => Step::Neither,
         }
     }
@@ -178,6 +180,17 @@ mod tests {
         let probe = Some(Arc::new(ProbeName { provider, module, function, name }));
         let task = String::new();
         Hit { icount, time: icount, cpu: 0, pid: 0, process: 0, task, probe, id: 1, stack: (0, 0) }
+    }
+
+    #[test]
+    fn the_end_of_a_process_is_no_return() {
+        let of = |provider: &str, name: &str| {
+            let [provider, module, function, name] = [provider, "m", "do_exit", name].map(Arc::from);
+            let probe = Some(Arc::new(ProbeName { provider, module, function, name }));
+            Calls::<u8>::default().step(T, &Hit { probe, ..hit("", "", 1) })
+        };
+        assert_eq!(of("proc", "exit"), Step::Neither);
+        assert_eq!((of("fbt", "return"), of("fbt", "exit")), (Step::Return, Step::Return));
     }
 
     #[test]

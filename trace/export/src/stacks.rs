@@ -37,6 +37,9 @@ pub enum NoStacks {
         "no hit with a stack holds a value for --weight {0}: record with --stack or --ustack, and log that value"
     )]
     NoValue(String),
+    /// All of an aggregation's values are 0 or negative.
+    #[error("all stacks of the aggregations have values of 0 or less, which cannot be shown as a share")]
+    NotPositive,
 }
 
 /// A hit whose stacks may follow.
@@ -83,6 +86,8 @@ pub struct Stacks {
     ran: BTreeMap<Thread, Ran>,
     /// Hits with a stack that do not hold the value of the weight.
     without_value: u64,
+    /// Stacks whose value in an aggregation is 0 or negative.
+    not_positive: u64,
 }
 
 /// A function of a stack without its offset.
@@ -105,6 +110,7 @@ impl Stacks {
             calls: Calls::default(),
             ran: BTreeMap::new(),
             without_value: 0,
+            not_positive: 0,
         }
     }
 
@@ -139,9 +145,16 @@ impl Stacks {
             notes.count(self.calls.unmatched, "return had no entry", "returns had no entry");
             notes.count(self.calls.too_deep, "call was too deep", "calls were too deep");
             (self.by_calls, unit.to_owned())
+        } else if self.not_positive > 0 {
+            return Err(NoStacks::NotPositive);
         } else {
             return Err(NoStacks::Nothing);
         };
+        notes.count(
+            self.not_positive,
+            "stack has a value of 0 or less and was left out",
+            "stacks have values of 0 or less and were left out",
+        );
         notes.count(self.without_value, "hit did not hold the weight", "hits did not hold the weight");
         notes.count(tree.cut, "stack was cut", "stacks were cut");
         Ok((tree, unit))
@@ -281,12 +294,16 @@ impl Stacks {
                 keys.iter().filter(|key| !key.is_array()).map(crate::hit::plain).collect();
             let frames = stacks.iter().flat_map(|stack| stack.iter().rev()).filter_map(Value::as_str);
             let weight = entry.get("value").map_or(0, value_of);
+            if weight == 0 {
+                self.not_positive += 1;
+                continue;
+            }
             self.aggregated.add_stack(others.iter().map(String::as_str).chain(frames.map(function)), weight);
         }
     }
 }
 
-/// The value of an entry: a number, or the counts of a histogram together. A negative one is nothing.
+/// The value of an entry: a number, or the counts of a histogram together. A negative one is 0.
 fn value_of(value: &Value) -> u64 {
     match value {
         Value::Array(buckets) => {

@@ -50,7 +50,9 @@ impl Flow {
         let step = match firing.name.name.as_ref() {
             _ if again => Step::Neither,
             "entry" => Step::Entry,
-            "return" | "exit" => Step::Return,
+            "return" => Step::Return,
+            // As in dtrace(1); but the end of a process is the return of no function.
+            "exit" if provider != "proc" => Step::Return,
             _ => Step::Neither,
         };
         let call = provider == "syscall";

@@ -101,7 +101,7 @@ pub use script::{DueHit, Script, ScriptError};
 pub use session::{
     CountBy, DEnd, DProgram, DState, Deed, ExactError, Followed, Follower, Look, Names, NoHits, Observer,
     Operator, PositionUnknown, Reason, RecordedCourse, SavedSession, Session, StackFrame, StillError,
-    TakesStates, TaskStack, TooLate, Way,
+    TakesStates, TaskStack, TooLate, Way, probing_of_snapshot,
 };
 pub use snapshot_error::SnapshotError;
 pub use timeline::{

@@ -1,6 +1,7 @@
 //! What the probes of a session record, and what they may use: set at the session's start, and fixed from then on.
 
 use serde::{Deserialize, Serialize};
+use trapline_providers::ProbeOptions;
 use trapline_trace::{ChannelConfig, HeaderItems};
 
 /// What the probes of a session record, and what they may use.
@@ -34,5 +35,34 @@ impl Default for Probing {
             stack: 0,
             user_stack: 0,
         }
+    }
+}
+
+/// All options of a session's probes: a snapshot that has probes fits a session with the same ones.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AllOptions {
+    pub probing: Probing,
+    pub sites: ProbeOptions,
+}
+
+impl AllOptions {
+    /// The names of the options that differ.
+    pub fn differences(&self, other: &Self) -> Vec<&'static str> {
+        let (one, two) = (&self.probing, &other.probing);
+        let (mine, its) = (&self.sites, &other.sites);
+        let differ = [
+            ("header", one.header != two.header),
+            ("channel", one.channel != two.channel),
+            ("max-steps", one.max_steps != two.max_steps),
+            ("max-cores", one.max_cores != two.max_cores),
+            ("watch-unlimited", one.watch_unlimited != two.watch_unlimited),
+            ("stack", one.stack != two.stack),
+            ("ustack", one.user_stack != two.user_stack),
+            ("sites", mine.fbt != its.fbt),
+            ("abi", mine.abi != its.abi),
+            ("target", mine.target != its.target),
+            ("follow-fork", mine.follow_fork != its.follow_fork),
+        ];
+        differ.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 }

@@ -13,13 +13,8 @@ pub enum SnapshotError {
     #[error(transparent)]
     Foreign(#[from] SnapshotMismatch),
     /// The probes were set up in another way.
-    #[error("the snapshot was taken with other probe options: {stored} there, {given} here")]
-    Options {
-        /// Their options when it was saved.
-        stored: String,
-        /// Their options now.
-        given: String,
-    },
+    #[error("the snapshot was taken with other values of these probe options: {}", .0.join(", "))]
+    Options(Vec<&'static str>),
     /// A program that was inserted does not fit this guest.
     #[error("the snapshot has the program `{name}`, which cannot be inserted here: {reason}")]
     Program {

@@ -16,19 +16,24 @@ use crate::talk::Talk;
 
 /// What probes record.
 pub fn probing(args: &ProbeArgs) -> Probing {
+    probing_after(args, None)
+}
+
+/// The same after a snapshot: what no option says is as it was there.
+pub fn probing_after(args: &ProbeArgs, before: Option<&Probing>) -> Probing {
     // `flowindent` pairs entries and returns by thread.
     let flow = args.d_options.iter().any(|option| option.split('=').next() == Some("flowindent"));
     let by_thread = if flow { HeaderItems::PID } else { HeaderItems::empty() };
+    let channel = || if args.has_d() { d_channel(&bufsize(args)) } else { ChannelConfig::growing() };
+    let base = before.cloned().unwrap_or_else(|| Probing { channel: channel(), ..Probing::default() });
     Probing {
-        header: args.header.unwrap_or_default() | by_thread,
-        channel: args.channel.unwrap_or_else(|| {
-            if args.has_d() { d_channel(&bufsize(args)) } else { ChannelConfig::growing() }
-        }),
-        max_steps: args.max_steps,
-        max_cores: args.max_cores.unwrap_or(Probing::default().max_cores),
-        watch_unlimited: args.watch_unlimited,
-        stack: args.stack.unwrap_or_default(),
-        user_stack: args.ustack.unwrap_or_default(),
+        header: args.header.unwrap_or(base.header) | by_thread,
+        channel: args.channel.unwrap_or(base.channel),
+        max_steps: args.max_steps.or(base.max_steps),
+        max_cores: args.max_cores.unwrap_or(base.max_cores),
+        watch_unlimited: args.watch_unlimited || base.watch_unlimited,
+        stack: args.stack.unwrap_or(base.stack),
+        user_stack: args.ustack.unwrap_or(base.user_stack),
     }
 }
 

@@ -51,7 +51,7 @@ pub fn machine(
     if is_recording(image) {
         return recorded(image, args, cancelled, talk);
     }
-    let mut session = start(image, args, talk)?;
+    let mut session = start(image, args, snapshot, talk)?;
     if let Some(path) = snapshot {
         restore(&mut session, path)?;
         if args.at.is_none() && args.until.is_empty() && args.limit_insns.is_none() {
@@ -61,16 +61,32 @@ pub fn machine(
     live(session, args, cancelled, talk)
 }
 
-/// A guest before its first instruction.
+/// A guest before its first instruction, which can be restored from this snapshot.
 ///
 /// # Errors
 /// Bad files.
-pub fn start(image: &Path, args: &MachineArgs, talk: &Talk) -> Result<Session, Failure> {
+pub fn start(
+    image: &Path,
+    args: &MachineArgs,
+    snapshot: Option<&Path>,
+    talk: &Talk,
+) -> Result<Session, Failure> {
+    let probing = probing_of_snapshot(snapshot)?.unwrap_or_default();
     let image = options::image(&image.to_string_lossy(), args.initrd.as_deref(), &args.sym);
     let guest = args.devices.add_to(image.memory(args.mem.unwrap_or(DEFAULT_MEMORY)));
     let guest = args.module.iter().fold(guest, |guest, text| options::module(guest, text));
     let guest = options::open(&options::with_cmdline(guest, &args.cmdline), talk)?;
-    Ok(guest.start(Probing::default())?)
+    Ok(guest.start(probing)?)
+}
+
+/// What the probes of the snapshot in this file recorded, if there is one and it has probes.
+///
+/// # Errors
+/// The file cannot be read, or is no snapshot.
+pub fn probing_of_snapshot(path: Option<&Path>) -> Result<Option<Probing>, Failure> {
+    let Some(path) = path else { return Ok(None) };
+    let probing = trapline_session::probing_of_snapshot(&read_file(path)?);
+    probing.map_err(|error| Failure::Snapshot { path: path.to_owned(), error })
 }
 
 /// Restores a session from a snapshot in a file.

@@ -13,7 +13,7 @@ use trapline_session::{
 };
 use trapline_trace::{HeaderItems, RunInfo};
 
-use super::insert::{insert_all, names_of, probing};
+use super::insert::{insert_all, names_of, probing_after};
 use super::only::Only;
 use super::report::{self, Ended};
 use super::{dti, dump, reach};
@@ -235,7 +235,7 @@ fn prepared(
     talk: &Talk,
 ) -> Result<Prepared, Failure> {
     let guest = options::open(builder, talk)?;
-    let mut session = guest.start(probing_of(args))?;
+    let mut session = guest.start(probing_of(args)?)?;
     if let Some(path) = &args.restore {
         reach::restore(&mut session, path)?;
         reaches_beyond(args, path, session.icount())?;
@@ -273,10 +273,11 @@ fn reaches_beyond(args: &RunArgs, snapshot: &Path, icount: u64) -> Result<(), Fa
 }
 
 /// How the guest is probed. `-F` pairs entries and returns by thread.
-fn probing_of(args: &RunArgs) -> Probing {
-    let probing = probing(&args.probes);
+fn probing_of(args: &RunArgs) -> Result<Probing, Failure> {
+    let before = reach::probing_of_snapshot(args.restore.as_deref())?;
+    let probing = probing_after(&args.probes, before.as_ref());
     let by_thread = if args.flow { HeaderItems::PID } else { HeaderItems::empty() };
-    Probing { header: probing.header | by_thread, ..probing }
+    Ok(Probing { header: probing.header | by_thread, ..probing })
 }
 
 /// The recorder of the run, if one is requested, and a guest that uses the files as they were read for it.
@@ -287,8 +288,9 @@ fn recorder(
     let Some(path) = &args.recording.record else { return Ok((builder, None)) };
     let header: Map<String, Value> = header_fields(args, None).into_iter().collect();
     let about = [("header", header.into()), ("probed", args.is_probed().into())];
+    let probing = probing_of(args)?;
     let (builder, recorder) = begin_recording(&builder, path, &args.recording, |config| {
-        config.probing = probing_of(args);
+        config.probing = probing;
         config.about = about.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     })?;
     Ok((builder, Some(recorder)))

@@ -32,6 +32,13 @@ pub fn run(args: &TopArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let command = parsed(words(args))?;
     let output = output_of(&command);
     no_form_of_records(output, "top")?;
+    if let Command::Replay(replay) = &command
+        && replay.from.is_some()
+    {
+        let sentence =
+            "--from after -- cannot be used with top, whose counts begin with the run; profile accepts it";
+        return Err(Failure::Usage(sentence.to_owned()));
+    }
     let rows = args.rows.map_or(ROWS, |rows| usize::try_from(rows).unwrap_or(usize::MAX));
     if !has_screen(args) {
         let every = table_tick(args).map_or(Every::End, Every::Tick);

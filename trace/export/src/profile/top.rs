@@ -31,6 +31,8 @@ pub struct Top {
     pub functions: Table,
     /// By process.
     pub processes: Table,
+    /// Where the counts begin.
+    base: Moment,
     /// Where the last refresh was.
     refreshed: Moment,
     /// The last sample, or what was reached after it.
@@ -43,6 +45,7 @@ impl Default for Top {
             samples: Samples::new(false),
             functions: Table::new(By::Function),
             processes: Table::new(By::Process),
+            base: Moment::default(),
             refreshed: Moment::default(),
             now: Moment::default(),
         }
@@ -83,6 +86,12 @@ impl Top {
         self.now
     }
 
+    /// The moment at which the counts begin: the start of the machine, or the last reset.
+    #[must_use]
+    pub const fn base(&self) -> Moment {
+        self.base
+    }
+
     /// The moment of the last refresh, or of the last reset.
     #[must_use]
     pub const fn refreshed(&self) -> Moment {
@@ -109,6 +118,6 @@ impl Top {
     pub fn reset(&mut self) {
         self.functions.reset();
         self.processes.reset();
-        self.refreshed = self.now;
+        (self.base, self.refreshed) = (self.now, self.now);
     }
 }

@@ -94,13 +94,15 @@ fn shares(table: &Table, count: Count) -> [f64; 2] {
     [percent(count.now, sum.now), percent(count.all, sum.all)]
 }
 
-/// Writes the counts of the whole run as text.
+/// Writes the counts of the whole run, or since the last reset, as text.
 ///
 /// # Errors
 /// The output cannot be written.
 pub fn write_total(out: &mut impl Write, top: &Top, rows: usize) -> io::Result<()> {
-    let Moment { icount, time_ns } = top.now();
-    let busy = top.now().busy_since(Moment::default());
+    let (now, base) = (top.now(), top.base());
+    let (icount, time_ns) =
+        (now.icount.saturating_sub(base.icount), now.time_ns.saturating_sub(base.time_ns));
+    let busy = now.busy_since(base);
     let samples = grouped(top.functions.sum().all);
     let (insns, time) = (grouped(icount), seconds(time_ns));
     writeln!(out, "In all: {insns} instructions in {time}, busy {busy:.1}%, {samples} samples")?;

@@ -114,6 +114,20 @@ impl Reader {
         Some((profile.pid(core), String::from_utf8_lossy(&name).into_owned()))
     }
 
+    /// The tasks that run at these instruction counts, in ascending order: what an instruction changes may be which task
+    /// is the current one.
+    fn tasks_at(
+        &self,
+        timeline: &mut Timeline,
+        positions: impl IntoIterator<Item = u64>,
+    ) -> Result<Vec<Option<(u32, String)>>, TravelError> {
+        let task = |icount| {
+            timeline.goto(Position::At { icount, ordinal: 0 })?;
+            Ok(self.task(timeline.session().core()))
+        };
+        positions.into_iter().map(task).collect()
+    }
+
     /// The stack of the current task.
     fn stack(&mut self, target: &Target, core: &Core, most: usize) -> Vec<StackFrame> {
         stack_at(target, core, self.profile.as_deref(), &mut self.unwinder, most)

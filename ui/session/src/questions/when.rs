@@ -16,7 +16,7 @@ use super::{QuestionError, Reader, timeline};
 use crate::guest::Guest;
 use crate::recording::{Position, Recording};
 use crate::session::{CodeAddress, Session};
-use crate::timeline::Between;
+use crate::timeline::{Between, Timeline};
 
 /// A position at which a condition becomes true.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -33,9 +33,9 @@ pub struct Turn {
     pub symbol: Option<String>,
     /// The disassembled instruction.
     pub instruction: Option<String>,
-    /// Process id of the task.
+    /// Process id of the task that ran before.
     pub pid: Option<u32>,
-    /// Name of the task.
+    /// Name of that task.
     pub task: Option<String>,
 }
 
@@ -89,9 +89,10 @@ pub fn when(guest: &Guest, recording: &Recording, text: &str, span: Span) -> Res
         Turns { condition: text.to_owned(), from: 0, to: 0, held: None, count: None, last: vec![] };
     if span.first {
         timeline.each_state(span.from, span.to, &mut |session, between| watcher.look(session, between))?;
-        let Seen { from, to, held, last } = watcher.seen;
+        let Seen { from, to, held, last } = watcher.take();
         (found.from, found.to, found.held, found.last) = (from, to, Some(held), last.into());
         found.count = Some(found.last.len() as u64);
+        watcher.name_tasks(&mut timeline, &mut found.last)?;
         return Ok(found);
     }
     let mut all: Option<Seen> = None;
@@ -104,6 +105,7 @@ pub fn when(guest: &Guest, recording: &Recording, text: &str, span: Span) -> Res
     })?;
     let Seen { to, held, last, .. } = all.unwrap_or_default();
     (found.to, found.last) = (to, last.into());
+    watcher.name_tasks(&mut timeline, &mut found.last)?;
     if found.last.len() < span.most {
         (found.held, found.count) = (Some(held), Some(found.last.len() as u64));
     }
@@ -196,9 +198,17 @@ impl Watcher {
         mem::take(&mut self.seen)
     }
 
+    /// Finds the tasks of these turns.
+    fn name_tasks(&self, timeline: &mut Timeline, turns: &mut [Turn]) -> Result<(), QuestionError> {
+        let tasks = self.reader.tasks_at(timeline, turns.iter().map(|turn| turn.position))?;
+        for (turn, task) in turns.iter_mut().zip(tasks) {
+            (turn.pid, turn.task) = task.unzip();
+        }
+        Ok(())
+    }
+
     fn add(&mut self, session: &Session, before: &Before, by: Between) {
         let core = session.core();
-        let (pid, task) = self.reader.task(core).unzip();
         self.seen.last.push_back(Turn {
             position: before.icount,
             virtual_ns: core.moment().virtual_ns,
@@ -206,8 +216,8 @@ impl Watcher {
             ip: before.at.linear,
             symbol: before.at.symbol(&self.target),
             instruction: core.decode_original(before.at.linear).map(|instruction| instruction.to_string()),
-            pid,
-            task,
+            pid: None,
+            task: None,
         });
         if self.seen.last.len() > self.most {
             self.seen.last.pop_front();

@@ -40,9 +40,9 @@ pub struct Writer {
     pub symbol: Option<String>,
     /// The disassembled instruction.
     pub instruction: Option<String>,
-    /// Process id of the task.
+    /// Process id of the task that executed it.
     pub pid: Option<u32>,
-    /// Name of the task.
+    /// Name of that task.
     pub task: Option<String>,
     /// Linear address of the access.
     pub address: u64,
@@ -130,6 +130,10 @@ pub fn who_wrote(
     if high - low < WATCH_VALUE as u64 {
         note_changes(&mut last);
     }
+    let tasks = ring.borrow().reader.tasks_at(&mut timeline, last.iter().map(|writer| writer.position))?;
+    for (writer, task) in last.iter_mut().zip(tasks) {
+        (writer.pid, writer.task) = task.unzip();
+    }
     let count = (last.len() < most).then_some(last.len() as u64);
     Ok(Writers { low, high, symbol: guest.target().symbol(low), count, last })
 }
@@ -173,7 +177,6 @@ impl Ring {
     fn add(&mut self, core: &Core, hit: &WatchHit) {
         let at = CodeAddress::of(core, hit.ip);
         let ip = at.linear;
-        let (pid, task) = self.reader.task(core).unzip();
         let moment = core.moment();
         let value = |bytes: &[u8]| hex(bytes.get(..usize::from(hit.len)).unwrap_or_default());
         self.last.push_back(Writer {
@@ -182,8 +185,8 @@ impl Ring {
             ip,
             symbol: at.symbol(&self.target),
             instruction: core.decode_original(ip).map(|instruction| instruction.to_string()),
-            pid,
-            task,
+            pid: None,
+            task: None,
             address: hit.address,
             size: hit.size,
             old: value(&hit.old),

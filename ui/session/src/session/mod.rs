@@ -41,7 +41,7 @@ use crate::crash::CrashWatch;
 use crate::ending::{Condition, Ending, Limits};
 use crate::guest::{Guest, GuestBuilder, GuestError};
 use crate::meter::Meter;
-use crate::probing::Probing;
+use crate::probing::{AllOptions, Probing};
 use crate::script::Script;
 
 pub use course::TooLate;
@@ -52,7 +52,7 @@ pub use names::{CodeAddress, Names};
 pub use no_hits::{NoHits, Reason};
 pub use operator::{Deed, Operator};
 pub use run::{Observer, TakesStates};
-pub use saved::SavedSession;
+pub use saved::{SavedSession, probing_of_snapshot};
 pub use scout::{Follower, Met, Returning, StopPoint};
 pub(crate) use scout::{Search, Witness};
 pub use stack::StackFrame;
@@ -96,8 +96,7 @@ pub struct Session {
     dump: Option<Box<CrashDump>>,
     /// The origin of each program, removed ones included.
     origins: Arc<Vec<Origin>>,
-    /// The probes' options as text: a snapshot fits a session with equal options.
-    options: Arc<str>,
+    options: Arc<AllOptions>,
     /// What shows how far it has come.
     meter: Meter,
 }
@@ -129,7 +128,10 @@ impl Guest {
         Session {
             machine,
             target: Arc::clone(self.target()),
-            options: format!("{probing:?}, {:?}", self.target().options()).into(),
+            options: Arc::new(AllOptions {
+                probing: probing.clone(),
+                sites: self.target().options().clone(),
+            }),
             probing,
             interposer: None,
             counts_hits: false,

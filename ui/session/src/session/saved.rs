@@ -19,13 +19,14 @@ use super::d_program::definition;
 use super::waiting::Waiting;
 use super::{Session, new_interposer};
 use crate::commands::DSource;
+use crate::probing::{AllOptions, Probing};
 use crate::recording::Event;
 use crate::snapshot_error::SnapshotError;
 use crate::types::GuestTypes;
 
 /// The part of a file for the state outside the machine, and its version.
 const PART: &str = "session";
-const VERSION: u16 = 5;
+const VERSION: u16 = 6;
 
 /// The origin of an inserted program, from which another process can insert it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -109,7 +110,7 @@ pub struct SavedSession {
     interposer: Option<SavedInterposer>,
     origins: Arc<Vec<Origin>>,
     /// The options of the session's probes.
-    options: Arc<str>,
+    options: Arc<AllOptions>,
     counts_hits: bool,
     shown: usize,
     records: Waiting,
@@ -121,7 +122,7 @@ pub struct SavedSession {
 /// The state outside the machine, as stored in a file.
 #[derive(Serialize, Deserialize)]
 struct Stored {
-    options: String,
+    options: AllOptions,
     origins: Vec<Origin>,
     interposer: Option<StoredInterposer>,
     counts_hits: bool,
@@ -155,7 +156,7 @@ impl SavedSession {
         let mut archive = Archive::new();
         self.machine.store(&mut archive)?;
         let stored = Stored {
-            options: self.options.to_string(),
+            options: AllOptions::clone(&self.options),
             origins: self.origins.to_vec(),
             interposer: self.interposer.as_ref().map(SavedInterposer::to_stored),
             counts_hits: self.counts_hits,
@@ -166,6 +167,16 @@ impl SavedSession {
         archive.put(PART, VERSION, &stored)?;
         Ok(archive.to_bytes())
     }
+}
+
+/// What the probes of a snapshot's session recorded, from its file form, for a session that is to be restored from it;
+/// `None` if it has no probes, and so fits any.
+///
+/// # Errors
+/// The bytes are damaged, from a newer build, or not a snapshot.
+pub fn probing_of_snapshot(file: &[u8]) -> Result<Option<Probing>, SnapshotError> {
+    let stored: Stored = Archive::from_bytes(file)?.get(PART, VERSION)?;
+    Ok(stored.interposer.is_some().then_some(stored.options.probing))
 }
 
 impl Session {
@@ -267,12 +278,9 @@ impl Session {
     }
 
     /// Options of probes matter to a snapshot that has probes.
-    fn check_options(&self, stored: &str, has_probes: bool) -> Result<(), SnapshotError> {
-        if !has_probes || *stored == *self.options {
-            return Ok(());
-        }
-        let given = self.options.to_string();
-        Err(SnapshotError::Options { stored: stored.to_owned(), given })
+    fn check_options(&self, stored: &AllOptions, has_probes: bool) -> Result<(), SnapshotError> {
+        let differences = if has_probes { self.options.differences(stored) } else { Vec::new() };
+        if differences.is_empty() { Ok(()) } else { Err(SnapshotError::Options(differences)) }
     }
 
     /// Reads what [`SavedSession::to_bytes`] has written, for a session of the same guest to be restored.

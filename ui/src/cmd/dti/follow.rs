@@ -99,7 +99,7 @@ fn live(
     (out, talk): (&mut dyn Write, &Talk),
 ) -> Result<Exit, Failure> {
     let machine = &args.machine;
-    let mut session = reach::start(&args.image, machine, talk)?;
+    let mut session = reach::start(&args.image, machine, args.restore.as_deref(), talk)?;
     if let Some(path) = &args.restore {
         reach::restore(&mut session, path)?;
     }
