@@ -33,6 +33,7 @@ mod forms;
 mod fuzz;
 mod gdb;
 mod gdb_linux;
+mod gdb_mi;
 mod gdb_writes;
 mod guest_d_transparency;
 mod guest_embedded;
