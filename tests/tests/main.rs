@@ -28,6 +28,7 @@ mod exits;
 mod exports;
 mod fbt;
 mod fbt_functions;
+mod first_hour;
 #[path = "displacement/forms.rs"]
 mod forms;
 mod fuzz;
