@@ -2,7 +2,8 @@
 //! links lead to existing files.
 //!
 //! A block ```` ```console runnable ```` holds commands after `$
-//! ` and, if shown, their output, standard error included. `...` matches any lines, or within a line any text. `make` is not run: its target must exist. A block ```` ```rpn ````
+//! ` and, if shown, their output, standard error included. `...` matches any lines, or within a line any text. `make` is not run: its target must exist.
+//! Blocks `console hour` and `text keys` are run by `first_hour`. A block ```` ```rpn ````
 //! is a probe program, or instructions of one.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -16,7 +17,7 @@ use trapline_tests::built::fuzzer;
 use trapline_tests::root;
 
 /// A fenced block of a document.
-struct Block {
+pub struct Block {
     document: String,
     line: usize,
     info: String,
@@ -70,13 +71,33 @@ fn blocks() -> Vec<Block> {
 }
 
 /// A command and the output that the document shows.
-struct Shown {
-    place: String,
-    command: String,
-    output: Vec<String>,
+pub struct Shown {
+    pub place: String,
+    pub command: String,
+    pub output: Vec<String>,
 }
 
-fn commands(block: &Block) -> Vec<Shown> {
+/// The blocks `console` of a document that also have this word.
+pub fn console(document: &str, word: &str) -> Vec<Block> {
+    let info = format!("console {word}");
+    blocks().into_iter().filter(|block| block.document == document && block.info == info).collect()
+}
+
+/// Commands, each with keys and what the first line of the screen then ends with: the blocks `text keys` of a document.
+pub fn keys(document: &str) -> Vec<(String, Vec<(String, String)>)> {
+    let all = blocks().into_iter().filter(|block| block.document == document && block.info == "text keys");
+    let row = |line: &String| {
+        let (key, shown) = line.split_once(' ').unwrap_or((line, ""));
+        (key.to_owned(), shown.trim().to_owned())
+    };
+    let with_command = |block: Block| {
+        let (command, keys) = block.lines.split_first().unwrap();
+        (command.strip_prefix("$ ").unwrap().to_owned(), keys.iter().map(row).collect())
+    };
+    all.map(with_command).collect()
+}
+
+pub fn commands(block: &Block) -> Vec<Shown> {
     let mut found: Vec<Shown> = Vec::new();
     for (n, line) in block.lines.iter().enumerate() {
         let place = format!("{}:{}", block.document, block.line + n + 1);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may fail as the test does")]
 
 mod babeltrace;
+mod chromium;
 mod perfetto;
 
 use std::path::Path;

@@ -352,10 +352,10 @@ end
     assert_eq!(told(&out, "system"), "0x80010011 0xd01", "{out}");
 }
 
-/// A server at a port of its own, and its address.
-fn server() -> (Child, String) {
+/// A server for this guest at a port of its own, and its address.
+pub fn server(guest: &[&str]) -> (Child, String) {
     let mut server = Command::new(binary());
-    server.args(["gdb", "embedded:ia32", "--listen", "127.0.0.1:0"]);
+    server.arg("gdb").args(guest).args(["--listen", "127.0.0.1:0"]).current_dir(root());
     let mut server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -367,6 +367,11 @@ fn server() -> (Child, String) {
 fn exchange(stream: &mut TcpStream, body: &str) -> String {
     let sum = body.bytes().fold(0u8, u8::wrapping_add);
     stream.write_all(format!("${body}#{sum:02x}").as_bytes()).unwrap();
+    receive(stream)
+}
+
+/// What comes up to the end of the next packet, or of the connection.
+fn receive(stream: &mut TcpStream) -> String {
     let mut read = Vec::new();
     let is_whole = |read: &[u8]| read.contains(&b'$') && read.iter().rev().nth(2) == Some(&b'#');
     while !is_whole(&read) {
@@ -379,20 +384,39 @@ fn exchange(stream: &mut TcpStream, body: &str) -> String {
     String::from_utf8(read).unwrap()
 }
 
+/// The bytes of digits, up to the first that is none.
+fn unhex(digits: &str) -> Vec<u8> {
+    let pairs = digits.as_bytes().chunks_exact(2).map_while(|pair| std::str::from_utf8(pair).ok());
+    pairs.map_while(|pair| u8::from_str_radix(pair, 16).ok()).collect()
+}
+
 /// What debuggers and editors do that restart their session: the new connection comes before the old one has gone.
 #[test]
 fn a_debugger_that_reconnects_waits_for_its_old_connection_to_go() {
-    let (mut server, address) = server();
+    let (mut server, address) = server(&["embedded:ia32"]);
     let mut old = TcpStream::connect(&address).unwrap();
     let moved = exchange(&mut old, "s");
     assert!(moved.contains("$T05"), "{moved}");
     let digest = exchange(&mut old, "qRcmd,646967657374");
+    assert!(receive(&mut old).ends_with("$OK#9a"));
+    let guest = GuestBuilder::embedded("ia32").start().unwrap();
+    let of = |name: &str| guest.symbols().lookup(name).unwrap().addr;
+    for set in [format!("Z0,{:x},1", of("do_fork")), format!("Z2,{:x},4", of("current_task"))] {
+        let answer = exchange(&mut old, &set);
+        assert!(answer.ends_with("$OK#9a"), "{set}: {answer}");
+    }
     let mut new = TcpStream::connect(&address).unwrap();
     // So that the server sees it while the old one is there.
     std::thread::sleep(Duration::from_millis(300));
     drop(old);
     let answer = exchange(&mut new, "qRcmd,646967657374");
     assert_eq!(answer, digest);
+    assert!(receive(&mut new).ends_with("$OK#9a"));
+    // The breakpoint and the watchpoint of the old one stop nothing: what comes first is the line that tells of the run's end.
+    let told = exchange(&mut new, "c");
+    assert!(told.contains("$O"), "{told}");
+    let line = String::from_utf8(unhex(told.split("$O").nth(1).unwrap())).unwrap();
+    assert!(line.starts_with("the end of the run: "), "{line}");
     exchange(&mut new, "k");
     assert_eq!(server.wait().unwrap().code(), Some(0));
     let mut said = String::new();
@@ -402,7 +426,7 @@ fn a_debugger_that_reconnects_waits_for_its_old_connection_to_go() {
 
 #[test]
 fn a_port_serves_one_debugger_after_the_other() {
-    let (mut server, address) = server();
+    let (mut server, address) = server(&["embedded:ia32"]);
     let gdb = |more: &[&str]| {
         let mut command = patient("gdb");
         command.args(["-nx", "-batch", "-ex", &format!("target remote {address}")]);

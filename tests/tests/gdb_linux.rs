@@ -9,9 +9,9 @@ use std::time::Duration;
 use crate::cli::{binary, finish, patient};
 use crate::gdb::{gdb, linux, told};
 use crate::guest_linux_pid::GUEST;
-use trapline_gdb::{Commands, Debuggee, Gone, Said, framed, serve};
+use trapline_gdb::{Debuggee, Gone, NoCommands, framed, serve};
 use trapline_providers::TargetProcess;
-use trapline_session::{Command, GuestBuilder, Timeline};
+use trapline_session::{GuestBuilder, Timeline};
 use trapline_tests::linux::{Linux, QUICK};
 use trapline_tests::root;
 
@@ -66,6 +66,13 @@ print('there', 'dummy.ko' in quiet('info sharedlibrary'))
 monitor('at %d' % (loaded + 500))
 quiet('reverse-stepi')
 print('back', icount() - loaded)
+# Where a module that gdb knows already is about to run, nothing stops.
+monitor('at %d' % (loaded - 1)); monitor('here')
+quiet('reverse-stepi')
+print('knows', 'dummy.ko' in quiet('info sharedlibrary'))
+quiet('break *do_exit')
+quiet('continue')
+print('passes', symbol())
 end
 "#,
     );
@@ -77,6 +84,7 @@ end
     assert!(told(&out, "removes").starts_with("free_module"), "{out}");
     assert_eq!((told(&out, "gone"), told(&out, "there")), ("False", "True"), "{out}");
     assert_eq!((told(&out, "steps"), told(&out, "back")), ("1", "499"), "{out}");
+    assert_eq!((told(&out, "knows"), told(&out, "passes")), ("True", "do_exit"), "{out}");
 }
 
 /// gdb 13 and later keep libraries apart by the number of their list in the dynamic linker.
@@ -266,27 +274,6 @@ fn guest_linux_a_server_without_gdb_looks_for_no_process() {
     assert_eq!((ended.status.code(), &*said), (Some(130), ""));
 }
 
-/// `monitor` without further commands.
-struct Bare;
-
-impl Commands for Bare {
-    fn carry_out(&mut self, _: &mut Timeline, line: &str) -> Result<Said, String> {
-        Err(format!("there is no command {line}"))
-    }
-
-    fn with_probes(&mut self, _: &[String]) -> Result<(Timeline, Vec<String>), String> {
-        Err("there are no probes".to_owned())
-    }
-
-    fn probe(&mut self, _: &str) -> Result<Command, String> {
-        Err("there are no probes".to_owned())
-    }
-
-    fn help(&self) -> Vec<String> {
-        Vec::new()
-    }
-}
-
 /// A debugger that lets the run go on, and presses Ctrl-C after a while.
 struct Impatient {
     stage: u8,
@@ -324,7 +311,7 @@ fn guest_linux_ctrl_c_goes_back_to_a_sleeping_process_at_once() {
     let timeline = Timeline::new(session, 512 << 20).unwrap();
     let who = TargetProcess::Name("sleep".to_owned());
     let cancel = Arc::<AtomicBool>::default();
-    let mut debuggee = Debuggee::new(timeline, Box::new(Bare), Some(&who), cancel, false).unwrap();
+    let mut debuggee = Debuggee::new(timeline, Box::new(NoCommands), Some(&who), cancel, false).unwrap();
     let mut wait = Duration::from_secs(1);
     loop {
         let session = debuggee.timeline().session();

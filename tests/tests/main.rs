@@ -28,11 +28,13 @@ mod exits;
 mod exports;
 mod fbt;
 mod fbt_functions;
+mod first_hour;
 #[path = "displacement/forms.rs"]
 mod forms;
 mod fuzz;
 mod gdb;
 mod gdb_linux;
+mod gdb_mi;
 mod gdb_writes;
 mod guest_d_transparency;
 mod guest_embedded;

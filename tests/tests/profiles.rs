@@ -260,6 +260,45 @@ fn guest_gnumach_samples_name_source_lines() {
     assert_eq!(sampled[0].0, exact[0].0);
 }
 
+/// The rows of JSON are those of the text, and their sum is in the end line.
+#[test]
+fn tables_as_json_are_those_of_the_text() {
+    let folder = TempDir::new().unwrap();
+    let ways: [&[&str]; 5] = [
+        &["--insns", "1000", "--by", "function"],
+        &["--insns", "1000", "--by", "process"],
+        &["--hz", "100000", "--by", "module"],
+        &["--exact", "fnv1a*", "--by", "function"],
+        &["--exact", "*", "--by", "process"],
+    ];
+    for way in ways {
+        let args = [&["profile", "embedded:ia32", "-q"], way].concat();
+        let text = rows(&ok(folder.path(), &args).out);
+        let out = ok(folder.path(), &[&args[..], &["-f", "json"]].concat()).out;
+        let lines: Vec<serde_json::Value> =
+            out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let (header, end, table) = (&lines[0], lines.last().unwrap(), &lines[1..lines.len() - 1]);
+        let by = header["by"].as_str().unwrap();
+        let row =
+            |row: &serde_json::Value| (row[by].as_str().unwrap().to_owned(), row["count"].as_u64().unwrap());
+        assert_eq!(table.iter().map(row).collect::<Vec<_>>(), text, "{way:?}");
+        let sum: u64 = text.iter().map(|(_, count)| count).sum();
+        assert_eq!(end["counted"], sum, "{way:?}");
+        let whole = if way[1] == "fnv1a*" { &end["insns"] } else { &end["counted"] };
+        assert_eq!(&end["of"], whole, "{way:?}");
+        let totals = way[0] != "--exact" && by == "function";
+        for row in table {
+            let right = match row["total"].as_u64() {
+                Some(total) => totals && total >= row["count"].as_u64().unwrap() && total <= sum,
+                None => !totals,
+            };
+            assert!(right, "{way:?}: {row}");
+        }
+    }
+    let refused = trapline(folder.path(), &["profile", "embedded:ia32", "-f", "json"]);
+    assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{}", refused.err);
+}
+
 #[test]
 fn functions_that_are_not_there_are_told() {
     let folder = TempDir::new().unwrap();

@@ -12,6 +12,7 @@ mod compare;
 mod d;
 mod d_programs;
 mod dumps;
+mod gdb;
 #[path = "../../../rpn-vm/tests/common/generate.rs"]
 mod generate;
 #[path = "../../../rpn-vm/tests/common/hostile.rs"]
@@ -176,6 +177,13 @@ pub const CHANNELS: Target = Target {
     run: channels::channels,
 };
 
+/// What a debugger sends.
+pub const GDB: Target = Target {
+    name: "gdb",
+    promise: "whatever a debugger sends, the server of a recording answers the next one, and the run is the same",
+    run: gdb::gdb,
+};
+
 /// Texts of D.
 pub const D: Target = Target {
     name: "d",
@@ -206,6 +214,7 @@ pub const TARGETS: &[Target] = &[
     RECORDING,
     DUMP,
     CHANNELS,
+    GDB,
     D,
     D_PROGRAMS,
 ];

@@ -56,6 +56,28 @@ pub trait Commands {
     fn help(&self) -> Vec<String>;
 }
 
+/// No further commands of `monitor`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoCommands;
+
+impl Commands for NoCommands {
+    fn carry_out(&mut self, _: &mut Timeline, line: &str) -> Result<Said, String> {
+        Err(format!("there is no command {line}"))
+    }
+
+    fn with_probes(&mut self, _: &[String]) -> Result<(Timeline, Vec<String>), String> {
+        Err("there are no probes".to_owned())
+    }
+
+    fn probe(&mut self, _: &str) -> Result<Command, String> {
+        Err("there are no probes".to_owned())
+    }
+
+    fn help(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
 /// A probe that stops the run.
 struct Probe {
     clause: String,

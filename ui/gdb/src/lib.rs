@@ -30,7 +30,7 @@ mod threads;
 mod user;
 mod wire;
 
-pub use debuggee::{Commands, Debuggee, Said};
+pub use debuggee::{Commands, Debuggee, NoCommands, Said};
 pub use serve::{Gone, serve};
 pub use user::NoProcess;
 pub use wire::{Framer, Input, framed};

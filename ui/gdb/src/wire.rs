@@ -2,8 +2,9 @@
 //!
 //! Not here: what packets mean. A body keeps its escapes.
 
-/// The longest body. gdb keeps to the size that it is told.
-pub const LONGEST: usize = 64 << 10;
+/// The longest body. gdb keeps to the size that it is told. gdbstub looks through so much memory for many a packet, so that more would
+/// make short ones slow.
+pub const LONGEST: usize = 16 << 10;
 
 /// What arrives over a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +95,13 @@ pub fn framed(body: &[u8]) -> Vec<u8> {
 
 /// Bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |value: u8| char::from(if value < 10 { b'0' + value } else { b'a' + value - 10 });
+    let mut digits = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        digits.push(digit(byte >> 4));
+        digits.push(digit(byte & 15));
+    }
+    digits
 }
 
 #[cfg(test)]
@@ -116,6 +123,13 @@ mod tests {
         assert_eq!(all(b"noise\x03"), [Input::Interrupt]);
         assert_eq!(all(b"$X\x03,+-#a5"), [Input::Damaged]);
         assert_eq!(all(&framed(b"X\x03,+-")), [packet("X\x03,+-")]);
+    }
+
+    #[test]
+    fn each_byte_is_two_digits() {
+        let all: Vec<u8> = (0..=255).collect();
+        let digits: Vec<String> = all.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex(&all), digits.concat());
     }
 
     #[test]

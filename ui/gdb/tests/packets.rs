@@ -9,39 +9,18 @@ use std::io::{Cursor, Read};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use trapline_gdb::{Commands, Debuggee, Framer, Gone, Input, Said, framed, serve};
-use trapline_session::{Command, GuestBuilder, Timeline};
+use trapline_gdb::{Debuggee, Framer, Gone, Input, NoCommands, framed, serve};
+use trapline_session::{GuestBuilder, Timeline};
 
 /// Packets, unless the variable says otherwise.
 const PACKETS: u64 = 100_000;
 /// Packets of one connection.
 const CONNECTION: u64 = 2_000;
 
-/// `monitor` without further commands.
-struct Bare;
-
-impl Commands for Bare {
-    fn carry_out(&mut self, _: &mut Timeline, line: &str) -> Result<Said, String> {
-        Err(format!("there is no command {line}"))
-    }
-
-    fn with_probes(&mut self, _: &[String]) -> Result<(Timeline, Vec<String>), String> {
-        Err("there are no probes".to_owned())
-    }
-
-    fn probe(&mut self, _: &str) -> Result<Command, String> {
-        Err("there are no probes".to_owned())
-    }
-
-    fn help(&self) -> Vec<String> {
-        Vec::new()
-    }
-}
-
 fn debuggee(recorded: bool) -> Debuggee {
     let session = GuestBuilder::embedded("ia32").memory(16 << 20).start().unwrap();
     let timeline = Timeline::new(session, 64 << 20).unwrap();
-    Debuggee::new(timeline, Box::new(Bare), None, Arc::<AtomicBool>::default(), recorded).unwrap()
+    Debuggee::new(timeline, Box::new(NoCommands), None, Arc::<AtomicBool>::default(), recorded).unwrap()
 }
 
 /// The packets in the answer to these bytes, and why the server has gone.
@@ -294,4 +273,33 @@ fn a_debugger_that_goes_in_the_middle_leaves_the_run_to_the_next_one() {
         answers(&mut debuggee, Cursor::new(framed(b"vKill;1"))),
         (vec!["OK".to_owned()], Gone::Killed)
     );
+}
+
+/// The address of a symbol of the guest.
+fn address(debuggee: &Debuggee, name: &str) -> u64 {
+    debuggee.timeline().session().symbols().lookup(name).unwrap().addr
+}
+
+#[test]
+fn breakpoints_are_gone_with_the_debugger_that_has_set_them() {
+    let mut debuggee = debuggee(false);
+    let function = format!("Z0,{:x},1", address(&debuggee, "do_fork"));
+    let word = format!("Z2,{:x},4", address(&debuggee, "current_task"));
+    // `monitor at 0`.
+    let begin = "qRcmd,61742030";
+    for (set, why) in [(&function, "swbreak:"), (&word, "watch:")] {
+        // It stops the run of the one who has set it.
+        let own = ask(&mut debuggee, &["qSupported:swbreak+", begin, set, "c"]);
+        assert!(own.last().is_some_and(|stop| stop.starts_with("T05") && stop.contains(why)), "{own:?}");
+        for (leaves, gone) in [("k", Gone::Killed), ("D", Gone::Detached), ("", Gone::Closed)] {
+            let mut bytes = framed(set.as_bytes());
+            bytes.extend(if leaves.is_empty() { Vec::new() } else { framed(leaves.as_bytes()) });
+            let (answers, went) = answers(&mut debuggee, Cursor::new(bytes));
+            assert_eq!((answers[0].as_str(), went), ("OK", gone), "{set} {leaves}");
+            let next = ask(&mut debuggee, &["qSupported:swbreak+", begin, "c"]);
+            assert!(!next.last().unwrap().contains(why), "{set} {leaves}: {next:?}");
+            let at = position(&mut debuggee);
+            assert!(at.ends_with("(the end)"), "{set} {leaves}: {at}");
+        }
+    }
 }

@@ -90,6 +90,17 @@ pub struct ProfileArgs {
         help_heading = "Output"
     )]
     pub output: Option<PathBuf>,
+    /// Print the table of --by in this form
+    #[arg(
+        short,
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "text",
+        requires = "by",
+        help_heading = "Output"
+    )]
+    pub format: Format,
 }
 
 /// `top`.

@@ -14,7 +14,7 @@ use trapline_trace::Sink;
 use super::run::Own;
 use super::{replay, run};
 use crate::cli::{
-    Cli, Command, CountedBy, OutputArgs, ProfileArgs, RecordFormat, ReplayArgs, RunArgs, SampledArgs,
+    Cli, Command, CountedBy, Format, OutputArgs, ProfileArgs, RecordFormat, ReplayArgs, RunArgs, SampledArgs,
     is_recording,
 };
 use crate::failure::{Exit, Failure};
@@ -44,11 +44,13 @@ pub fn run(args: &ProfileArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit,
     if args.by == Some(CountedBy::Line) {
         has_lines(&command, talk)?;
     }
+    let is_json = args.format == Format::Json;
     let sink: OwnSink<'_> = Box::new(move |page, made: Made| {
         let sink = ProfileSink::new(page, shown, made.notes);
         let sink = if is_exact { sink.of(made.counted) } else { sink };
         Box::new(match form {
             Some(form) => sink.as_stacks(form),
+            None if is_json => sink.as_json(),
             None => sink,
         }) as Box<dyn Sink>
     });

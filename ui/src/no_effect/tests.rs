@@ -322,6 +322,7 @@ profile | --insns | profile k --insns 5000 --hz 5
 profile | --exact | -
 profile | --by | profile k --by line -o f
 profile | --output-file | -
+profile | --format | profile k --format json
 top | --hz | top k --hz 5 --insns 5000
 top | --insns | top k --hz 5 --insns 5000
 top | --every | top k --every 1ms --once

@@ -1,9 +1,10 @@
-//! One table at the end of a run: of samples, or of instructions that were counted elsewhere.
+//! One table at the end of a run, as text or JSON: of samples, or of instructions that were counted elsewhere.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
 use std::rc::Rc;
 
+use serde_json::{Map, Value, json};
 use trapline_trace::{End, RecordView, Reply, RunInfo, Shown, Sink, Symbolize};
 
 use super::samples::Samples;
@@ -27,6 +28,8 @@ pub struct ProfileSink<W> {
     counted: Option<Counted>,
     /// Stacks in place of a table.
     form: Option<FlameForm>,
+    /// Whether the table is JSON.
+    json: bool,
     image: String,
     notes: Notes,
 }
@@ -36,7 +39,7 @@ impl<W: Write> ProfileSink<W> {
     pub fn new(out: W, by: By, notes: Notes) -> Self {
         let samples = Samples::new(by == By::Line);
         let (table, image) = (Table::new(by), String::new());
-        Self { out, samples, table, counted: None, form: None, image, notes }
+        Self { out, samples, table, counted: None, form: None, json: false, image, notes }
     }
 
     /// Stacks instead of a table: each row is one, its frames separated by semicolons.
@@ -45,19 +48,60 @@ impl<W: Write> ProfileSink<W> {
         Self { form: Some(form), ..self }
     }
 
+    /// The table as JSON: one object a row, between a header line and an end line.
+    #[must_use]
+    pub fn as_json(self) -> Self {
+        Self { json: true, ..self }
+    }
+
     /// A table of these counts instead.
     #[must_use]
     pub fn of(self, counted: Counted) -> Self {
         Self { counted: Some(counted), ..self }
     }
 
-    fn write(&mut self) -> io::Result<()> {
-        let mut whole = None;
-        if let Some(counted) = &self.counted {
-            let (rows, insns) = &*counted.borrow();
-            rows.iter().for_each(|(row, count)| self.table.count(row, *count));
-            whole = Some(*insns);
+    /// Takes the counts; the sum that the shares are of.
+    fn take_counted(&mut self) -> u64 {
+        let Some(counted) = &self.counted else { return self.table.sum().all };
+        let (rows, insns) = &*counted.borrow();
+        rows.iter().for_each(|(row, count)| self.table.count(row, *count));
+        *insns
+    }
+
+    /// What is counted.
+    fn unit(&self) -> &'static str {
+        if self.counted.is_some() { "instructions" } else { "samples" }
+    }
+
+    /// Whether a row also has the samples with it anywhere on the stack.
+    fn has_total(&self) -> bool {
+        self.table.by().has_total() && self.counted.is_none()
+    }
+
+    fn write_json(&mut self, whole: u64, end: &End) -> io::Result<()> {
+        let by = self.table.by().word();
+        for (name, count) in self.table.hottest_in_all() {
+            let mut row = Map::new();
+            row.insert("type".to_owned(), json!("row"));
+            row.insert(by.to_owned(), json!(name));
+            row.insert("count".to_owned(), json!(count.all));
+            if self.has_total() {
+                row.insert("total".to_owned(), json!(count.total));
+            }
+            writeln!(self.out, "{}", Value::Object(row))?;
         }
+        let mut object = Map::new();
+        object.insert("type".to_owned(), json!("end"));
+        object.insert("counted".to_owned(), json!(self.table.sum().all));
+        object.insert("of".to_owned(), json!(whole));
+        object.insert("insns".to_owned(), json!(end.insns));
+        object.insert("exit".to_owned(), json!(end.exit));
+        object.extend(end.extra.iter().filter(|(name, _)| name == "reason").cloned());
+        writeln!(self.out, "{}", Value::Object(object))
+    }
+
+    fn write(&mut self, end: &End) -> io::Result<()> {
+        let whole = self.take_counted();
         let sum = self.table.sum();
         if sum.all == 0 {
             let why = match self.counted {
@@ -65,15 +109,16 @@ impl<W: Write> ProfileSink<W> {
                 None => "there are no samples: the run is shorter than the time between two of them",
             };
             self.notes.miss(why);
-            return Ok(());
+            return if self.json { self.write_json(whole, end) } else { Ok(()) };
+        }
+        if self.json {
+            return self.write_json(whole, end);
         }
         if let Some(form) = self.form {
             return self.write_stacks(form);
         }
         let by = self.table.by();
-        let unit = if self.counted.is_some() { "instructions" } else { "samples" };
-        let whole = whole.unwrap_or(sum.all);
-        let total = by.has_total() && self.counted.is_none();
+        let (unit, total) = (self.unit(), self.has_total());
         let width = grouped(sum.all).len().max(unit.len());
         write!(self.out, "{unit:>width$}   share")?;
         if total {
@@ -116,6 +161,12 @@ pub(super) fn clean(name: &str) -> String {
 impl<W: Write> Sink for ProfileSink<W> {
     fn begin(&mut self, run: &RunInfo) -> io::Result<()> {
         self.image.clone_from(&run.image);
+        if self.json {
+            let (by, unit) = (self.table.by().word(), self.unit());
+            let header =
+                json!({ "type": "header", "image": run.image, "width": run.width, "by": by, "unit": unit });
+            writeln!(self.out, "{header}")?;
+        }
         Ok(())
     }
 
@@ -133,10 +184,10 @@ impl<W: Write> Sink for ProfileSink<W> {
         Ok(())
     }
 
-    fn end(&mut self, _: &End) -> io::Result<()> {
+    fn end(&mut self, end: &End) -> io::Result<()> {
         let sample = self.samples.last();
         self.take(sample);
-        self.write()?;
+        self.write(end)?;
         self.out.flush()
     }
 }

@@ -1,0 +1,8 @@
+//! Fuzzes the target `gdb`.
+
+#![no_main]
+
+use trapline_fuzz_targets::{Checks, GDB};
+use trapline_fuzz_runner as _;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| (GDB.run)(input, Checks::sampled(input)));
