@@ -101,6 +101,7 @@ fn dependencies_point_one_way() {
             &[
                 "trapline-d",
                 "trapline-emu",
+                "trapline-gdb",
                 "trapline-interposer",
                 "trapline-os",
                 "trapline-providers",
