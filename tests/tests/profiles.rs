@@ -309,6 +309,14 @@ fn functions_that_are_not_there_are_told() {
 }
 
 #[test]
+fn an_exact_profile_names_the_kernel_before_paging() {
+    let folder = TempDir::new().unwrap();
+    let args = ["profile", "embedded:ia32", "--exact", "*", "--by", "function", "-q", "--", "--limit-insns", "50"];
+    let found = rows(&trapline(folder.path(), &args).out);
+    assert_eq!(found, [("vmlinux`_start".to_owned(), 50)]);
+}
+
+#[test]
 fn top_prints_the_same_tables_for_a_run_and_its_recording() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();

@@ -139,7 +139,13 @@ impl Counting {
     fn row_of(&mut self, (linear, base): Start) -> Option<u32> {
         let symbols = self.target.symbols();
         let linked = linear.wrapping_sub(base) & u64::from(u32::MAX);
-        let address = if base != 0 && symbols.at(linear).is_none() { linked } else { linear };
+        // Before paging, or where memory is mapped at its physical addresses, the image runs where it was loaded.
+        let loaded = || self.target.image().plan().paddr_to_vaddr(linear);
+        let address = match symbols.at(linear) {
+            Some(_) => linear,
+            None if base != 0 => linked,
+            None => loaded().filter(|address| symbols.at(*address).is_some()).unwrap_or(linear),
+        };
         let found = symbols.at(address);
         let (begins, function) = match &found {
             Some(at) if self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&at.symbol.addr)) => {
