@@ -181,14 +181,7 @@ fn run_blocks(fetched: bool) -> usize {
                 assert_eq!(shown.output, [last.to_string()], "{}", shown.place);
                 continue;
             }
-            let t0 = std::time::Instant::now();
             last = run(shown);
-            eprintln!(
-                "TIMED {:.2} {} {}",
-                t0.elapsed().as_secs_f64(),
-                shown.place,
-                shown.command.replace('\n', " ")
-            );
             let asked = all.get(n + 1).is_some_and(|next| next.command == "echo $?");
             assert!(asked || last == 0, "{}: `{}` ended with {last}", shown.place, shown.command);
         }

@@ -251,7 +251,7 @@ fn a_file_of_another_guest_or_other_options_is_refused_in_a_sentence() {
     assert!(matches!(refusal(larger, &file), SnapshotError::Foreign(_)));
     let fresh = |probing| Course::new("ia32").guest.start(probing).unwrap();
     let refused = refusal(fresh(Probing::default()), &file).to_string();
-    let names = "header, channel";
+    let names = "channel, max-cores, watch-unlimited, stack, ustack";
     assert_eq!(refused, format!("the snapshot was taken with other values of these probe options: {names}"));
     let refused = refusal(fresh(Course::probing()), b"ELF").to_string();
     assert_eq!(refused, "this is not a snapshot of Trapline");
