@@ -118,7 +118,7 @@ fn guest_linux_the_same_typing_gives_the_same_digest() {
 }
 
 #[test]
-fn guest_linux_reboot_is_a_clean_end() {
+fn guest_linux_reboot_is_a_clean_end_at_length() {
     for (more, how) in
         [(&["--append", "reboot=k"][..], "keyboard controller"), (&["--append", "reboot=a"], "0xcf9")]
     {

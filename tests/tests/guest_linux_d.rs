@@ -117,7 +117,7 @@ fn guest_linux_a_command_is_traced_from_its_beginning_to_its_end() {
 }
 
 #[test]
-fn guest_linux_a_process_that_runs_is_traced() {
+fn guest_linux_a_process_that_runs_is_traced_at_length() {
     let (out, shown, code) = about(&["-p", "1", "-n", "BEGIN { printf(\"%d\", $target); exit(0); }"]);
     assert_eq!((out.as_str(), code), ("1\n", Some(0)), "{shown}");
     let (_, shown, code) = about(&["-p", "4711", "-n", "BEGIN { exit(0); }"]);

@@ -200,6 +200,6 @@ fn guest_linux_6_12_amd64_is_probed_and_listed_at_length() {
 }
 
 #[test]
-fn guest_linux_6_12_cloud_amd64_is_probed_and_listed() {
+fn guest_linux_6_12_cloud_amd64_is_probed_and_listed_at_length() {
     is_probed_and_listed("6.12-cloud-amd64");
 }

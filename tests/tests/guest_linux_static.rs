@@ -215,7 +215,7 @@ fn guest_programs_see_that_static_probes_are_disabled_and_enabled_while_they_run
 }
 
 #[test]
-fn guest_a_trace_file_of_every_provider_of_linux_prints_what_the_run_prints() {
+fn guest_a_trace_file_of_every_provider_of_linux_prints_what_the_run_prints_at_length() {
     let folder = TempDir::new().unwrap();
     let shop = shop(folder.path());
     let guest = Guest::new(folder, &[shop], "/shop first\n");
@@ -278,7 +278,7 @@ fn small(folder: &Path, [kernel, initrd]: [&str; 2], more: &[&str]) -> (Ran, Str
 }
 
 #[test]
-fn guest_32_bit_programs_see_their_static_probes_on_both_kinds_of_kernels() {
+fn guest_32_bit_programs_see_their_static_probes_on_both_kinds_of_kernels_at_length() {
     let i686 = [".guests/linux-686", ".guests/initramfs-i386.cpio.gz"];
     for guest in [i686, [KERNEL, ".guests/initramfs-amd64.cpio.gz"]] {
         let folder = TempDir::new().unwrap();

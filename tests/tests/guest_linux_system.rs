@@ -90,7 +90,7 @@ fn hits(all: &[Value]) -> impl Iterator<Item = &Value> {
 }
 
 #[test]
-fn guest_linux_d_adds_up_the_time_on_the_processor() {
+fn guest_linux_d_adds_up_the_time_on_the_processor_at_length() {
     let program = "sched:::on-cpu { self->ts = timestamp; } \
                    sched:::off-cpu /self->ts/ { @[execname] = sum(timestamp - self->ts); self->ts = 0; }";
     for (linux, from, least) in [(cloud(), From::Boot, 10), (&KERNELS[0], From::FirstProcess, 4)] {
@@ -132,7 +132,7 @@ fn histograms(all: &[Value]) -> BTreeMap<String, Histogram> {
 }
 
 #[test]
-fn guest_linux_d_counts_sizes_by_stack() {
+fn guest_linux_d_counts_sizes_by_stack_at_length() {
     let all = raw(cloud(), From::Boot, &["fbt::__kmalloc:entry { push arg, 0; log 1 }"], &["--stack=3"]);
     let mut expected: BTreeMap<String, Histogram> = BTreeMap::new();
     for pair in all.windows(2).filter(|pair| pair[0]["type"] == "hit") {

@@ -311,7 +311,8 @@ fn functions_that_are_not_there_are_told() {
 #[test]
 fn an_exact_profile_names_the_kernel_before_paging() {
     let folder = TempDir::new().unwrap();
-    let args = ["profile", "embedded:ia32", "--exact", "*", "--by", "function", "-q", "--", "--limit-insns", "50"];
+    let args =
+        ["profile", "embedded:ia32", "--exact", "*", "--by", "function", "-q", "--", "--limit-insns", "50"];
     let found = rows(&trapline(folder.path(), &args).out);
     assert_eq!(found, [("vmlinux`_start".to_owned(), 50)]);
 }

@@ -120,7 +120,7 @@ fn boot(progress: &str, seen: Option<&str>) -> String {
 }
 
 #[test]
-fn guest_linux_boots_under_a_line_that_is_seen_and_leaves_no_trace() {
+fn guest_linux_boots_under_a_line_that_is_seen_and_leaves_no_trace_at_length() {
     trapline_tests::turns::take().unwrap();
     assert!(root().join(".guests/linux-cloud-amd64").exists());
     let without = boot("never", None);
