@@ -68,7 +68,10 @@ fn place(session: &Session, by: CountBy) -> String {
     let linear = core.linear_ip();
     // Early code runs where it is linked, with a base of CS.
     let is_linked = core.env().cs_base() != 0 && session.symbols().at(linear).is_none();
-    let at = if is_linked { core.env().eip() } else { linear };
+    // Before paging, it runs where it was loaded.
+    let paddr = core.code_paddr(linear).filter(|_| session.symbols().at(linear).is_none());
+    let loaded = paddr.and_then(|paddr| target.image().plan().paddr_to_vaddr(paddr));
+    let at = if is_linked { core.env().eip() } else { loaded.unwrap_or(linear) };
     let Some(found) = session.symbols().at(at) else {
         return "(the kernel outside of its image)".to_owned();
     };
