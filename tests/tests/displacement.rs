@@ -171,7 +171,7 @@ fn forms_in_64_bit_user_code() {
 }
 
 #[test]
-fn forms_single_stepped() {
+fn forms_single_stepped_at_length() {
     check(32, 0, TF);
     check(64, 3, TF);
 }

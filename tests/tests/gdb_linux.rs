@@ -119,7 +119,7 @@ end
 /// At the first instruction of a program, next to nothing of it is in memory. gdb gets all of its code and constants, and
 /// nothing in place of what the program may have written.
 #[test]
-fn guest_linux_pages_that_are_not_in_memory_are_read_from_the_file() {
+fn guest_linux_pages_that_are_not_in_memory_are_read_from_the_file_at_length() {
     let out = gdb(
         &format!("{} --user /bin/busybox", linux()),
         r#"

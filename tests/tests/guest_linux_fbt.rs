@@ -177,7 +177,7 @@ fn guest_a_tracepoint_with_one_listener_has_its_hits() {
 
 /// A module's tracepoints have the hits that ftrace counts; as static probes they also have hits while ftrace is off.
 #[test]
-fn guest_tracepoints_of_a_module_have_the_hits_that_ftrace_counts() {
+fn guest_tracepoints_of_a_module_have_the_hits_that_ftrace_counts_at_length() {
     const EVENTS: [&str; 3] = ["ext4_unlink_enter", "ext4_evict_inode", "ext4_request_inode"];
     const MODULES: [&str; 6] = ["loop", "crc16", "mbcache", "jbd2", "crc32c_generic", "ext4"];
     let each = |line: &str| EVENTS.map(|event| line.replace("EVENT", event)).concat();

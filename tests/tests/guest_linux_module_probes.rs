@@ -139,7 +139,7 @@ fn guest_macro_declared_probes_of_a_module_have_their_arguments_at_every_load() 
 }
 
 #[test]
-fn guest_the_pointer_in_a_module_follows_what_is_enabled() {
+fn guest_the_pointer_in_a_module_follows_what_is_enabled_at_length() {
     let ask = |what: &str| format!("echo '{what}?'\nsleep 1\necho {what} $(cat /dev/probed)\n");
     let test = [
         "insmod /lib/probed.ko\n",

@@ -289,7 +289,7 @@ fn records_what_the_guest_says(linux: &Linux) {
 }
 
 #[test]
-fn guest_linux_686_probes_record_what_the_guest_says() {
+fn guest_linux_686_probes_record_what_the_guest_says_at_length() {
     records_what_the_guest_says(&KERNELS[0]);
 }
 

@@ -47,8 +47,8 @@ impl Core {
         let (mut jumps, mut anew) = (false, false);
         while at < end && (wanted == 0 || n < wanted) {
             let cut = matches!(b.lead(), Lead::Cut(..));
-            if !cut && self.watched_code(at) && !(self.stands_in(cell, b, at) && !self.watches.breaks_at(at))
-            {
+            let in_hook = || self.stands_in(cell, b, at) && !self.watches.breaks_at(at);
+            if !cut && self.watched_code(at) && !in_hook() {
                 b.set_lead(Lead::Cut(Cut::Watched, n as u16));
                 anew |= self.wants_watched_stand_in(b, at);
             }

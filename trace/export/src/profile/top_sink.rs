@@ -49,7 +49,7 @@ impl<W: Write> TopSink<W> {
     fn is_due(&self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> bool {
         let Every::Tick(tick) = &self.every else { return false };
         let probe = || symbols.probe(record.header.probe);
-        record.header.kind == Kind::Data && probe().is_some_and(|probe| is_tick(&probe.name, tick))
+        record.header.kind == Kind::Data && probe().is_some_and(|probe| is_tick(probe.name, tick))
     }
 }
 
