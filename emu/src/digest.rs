@@ -58,44 +58,54 @@ impl fmt::Display for StagedDigest {
 /// Pages of one node of the tree: 1 MiB.
 const NODE: usize = 256;
 
-/// The hashes of RAM's pages, and a tree over them: a node for each mebibyte, and the root over the nodes.
+/// A hash as it is hashed itself: in little-endian order whatever the host.
+type Hash = [u8; 16];
+
+/// The hashes of RAM's pages, and a tree over them: a node for each mebibyte, and the root over the nodes. Memory that the
+/// guest has never written costs nothing but its node.
 #[derive(Debug, Default)]
 pub(crate) struct PageHashes {
-    pages: Vec<u128>,
-    nodes: Vec<u128>,
+    nodes: Vec<Hash>,
+    /// The hashes of each node's pages; `None` while all are zeros.
+    pages: Vec<Option<Box<[Hash]>>>,
     changed: Vec<(u32, u128)>,
 }
 
 impl PageHashes {
     /// The root, when the pages of `written`, in order, may have changed. The first call counts all others as zeros.
     pub fn update(&mut self, ram: &[u8], written: &[u32]) -> Digest {
-        if self.pages.is_empty() {
-            let pages = ram.len() / PAGE as usize;
-            self.pages = vec![xxh3_128(&[0; PAGE as usize]); pages];
-            self.nodes = self.pages.chunks(NODE).map(hash_of).collect();
+        let zero = || hash_of(&[0; PAGE as usize]);
+        let all = ram.len() / PAGE as usize;
+        let pages_of = |node: usize| NODE.min(all.saturating_sub(node * NODE));
+        if self.nodes.is_empty() {
+            self.pages = vec![None; all.div_ceil(NODE)];
+            self.nodes = vec![hash_of([zero(); NODE].as_flattened()); all.div_ceil(NODE)];
+            if let (Some(last), part @ 1..) = (self.nodes.last_mut(), all % NODE) {
+                *last = hash_of(vec![zero(); part].as_flattened());
+            }
         }
         self.changed.clear();
         for &page in written {
             let at = page as usize * PAGE as usize;
-            let content = ram.get(at..at + PAGE as usize).unwrap_or_default();
-            let (hash, page_hash) = (xxh3_128(content), self.pages.get_mut(page as usize));
-            if let Some(known) = page_hash.filter(|known| **known != hash) {
+            let Some(content) = ram.get(at..at + PAGE as usize) else { continue };
+            let (hash, number) = (hash_of(content), page as usize / NODE);
+            let Some(pages) = self.pages.get_mut(number) else { continue };
+            let pages = pages.get_or_insert_with(|| vec![zero(); pages_of(number)].into());
+            if let Some(known) = pages.get_mut(page as usize % NODE).filter(|known| **known != hash) {
                 *known = hash;
-                self.changed.push((page, hash));
+                self.changed.push((page, u128::from_le_bytes(hash)));
             }
         }
         let mut last = None;
-        for node in self.changed.iter().map(|(page, _)| *page as usize / NODE) {
-            if last.replace(node) == Some(node) {
+        for number in self.changed.iter().map(|(page, _)| *page as usize / NODE) {
+            if last.replace(number) == Some(number) {
                 continue;
             }
-            let first = node * NODE;
-            let pages = self.pages.get(first..self.pages.len().min(first + NODE)).unwrap_or_default();
-            if let Some(known) = self.nodes.get_mut(node) {
-                *known = hash_of(pages);
+            if let (Some(node), Some(Some(pages))) = (self.nodes.get_mut(number), self.pages.get(number)) {
+                *node = hash_of(pages.as_flattened());
             }
         }
-        Digest(hash_of(&self.nodes))
+        Digest(xxh3_128(self.nodes.as_flattened()))
     }
 
     /// The pages that the last update found changed, with their new hashes.
@@ -104,11 +114,8 @@ impl PageHashes {
     }
 }
 
-/// The hash over hashes.
-fn hash_of(hashes: &[u128]) -> u128 {
-    let mut h = StateHasher::default();
-    hashes.iter().for_each(|hash| h.write_u128(*hash));
-    h.finish128().0
+fn hash_of(bytes: &[u8]) -> Hash {
+    xxh3_128(bytes).to_le_bytes()
 }
 
 /// Feeds integers in little-endian order whatever the host, so that the digest is the same everywhere.

@@ -200,7 +200,7 @@ impl Machine {
             mem_size,
             cmdline: files.cmdline,
             initrd_len: files.initrd.len() as u32,
-            map: memory_map(mem_size).map(|range| (range.start, range.size(), range.kind)).to_vec(),
+            map: memory_map(mem_size).iter().map(|range| (range.start, range.size(), range.kind)).collect(),
             files: &self.files,
         });
         if mode == EntryMode::Long64 {
@@ -231,7 +231,7 @@ impl Machine {
             return Err(LoadError::from(LinuxError::NoEntry { name: plan.name.clone(), what }).into());
         };
         let (end, mem_size) = (linux.unpacking_end(), self.core.cpu.ram.size());
-        if end > mem_size {
+        if end > self.core.cpu.ram.layout().low_end() {
             return Err(LoadError::DoesNotFit { end, mem_size }.into());
         }
         let code = unpacker.file.get(unpacker.code.clone()).unwrap_or_default();
@@ -254,7 +254,7 @@ impl Machine {
     fn identity_tables(&mut self, pml4: u64) -> Result<u64, MachineError> {
         const PRESENT_RW: u64 = 3;
         const LARGE: u64 = 0x83;
-        if pml4 + 6 * PAGE_SIZE > self.core.cpu.ram.size() {
+        if !self.core.cpu.ram.contains(pml4, 6 * PAGE_SIZE) {
             return Err(RamError(self.core.cpu.ram.size()).into());
         }
         let pdpt = pml4 + PAGE_SIZE;
@@ -384,7 +384,11 @@ impl Machine {
         let mut h = StateHasher::default();
         self.core.hash_cpu(&mut h);
         self.core.cpu.platform.hash_state(&mut h);
-        std::hash::Hasher::write(&mut h, self.core.cpu.ram.bytes());
+        let ram = &self.core.cpu.ram;
+        for range in ram.layout().ranges() {
+            let bytes = ram.slice(range.start, (range.end - range.start) as usize);
+            std::hash::Hasher::write(&mut h, bytes.unwrap_or_default());
+        }
         h.finish128()
     }
 

@@ -7,8 +7,10 @@
 //! The RAM of a machine that is only looked at, such as that of a dump, holds nothing itself: it is read through a
 //! [`PhysMem`], and nothing can be written.
 
+use crate::layout::RamLayout;
 use crate::phys_mem::PhysMem;
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapOptions};
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -17,11 +19,14 @@ pub const PAGE: u64 = 4096;
 /// Pages of out-of-line slots.
 pub(crate) const SLOT_PAGES: u64 = 1024;
 
+/// Most bytes of RAM: physical addresses of 36 bits reach it.
+const MOST: u64 = 32 << 30;
+
 /// Linear pages remembered for a physical page before a full TLB flush is needed to forget it.
 const KNOWN_VAS: usize = 3;
 
 /// The machine's state of one physical page.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, bytemuck::Zeroable)]
 pub(crate) struct PageState {
     /// `PageState::*` bits.
     pub flags: u8,
@@ -111,7 +116,9 @@ unsafe impl Send for Block {}
 
 impl Block {
     fn new(size: u64) -> Option<Self> {
-        let mut map = MmapMut::map_anon(usize::try_from(size).ok()?).ok()?;
+        // Not reserved: a guest may have more memory than it, or the host, ever uses.
+        let options = MmapOptions::new().len(usize::try_from(size).ok()?).no_reserve_swap().to_owned();
+        let mut map = options.map_anon().ok()?;
         let ptr = NonNull::new(map.as_mut_ptr())?;
         Some(Block { ptr, map })
     }
@@ -130,9 +137,9 @@ pub struct Ram {
     data: Block,
     shadow: Block,
     slots: Block,
-    size: u64,
-    /// Bytes that the blocks hold: all of RAM, or nothing if it is elsewhere.
-    held: u64,
+    layout: RamLayout,
+    /// What of it the blocks hold: all, or nothing if it is elsewhere.
+    held: RamLayout,
     /// Where RAM is, if it is elsewhere.
     elsewhere: Option<Box<dyn PhysMem + Send>>,
     pub(crate) pages: Vec<PageState>,
@@ -148,28 +155,30 @@ pub struct Ram {
 /// Why RAM cannot be allocated.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "guest memory of {0} bytes is not possible; use 1M to 3G, in multiples of 4K, and not more than the host can give"
+    "guest memory of {0} bytes is not possible; use 1M to 32G, in multiples of 4K, and not more than the host can give"
 )]
 pub struct RamError(pub u64);
 
 impl Ram {
     /// Allocates `size` bytes of zeroed RAM.
     pub fn new(size: u64) -> Result<Self, RamError> {
-        if !(1 << 20..=3 << 30).contains(&size) || !size.is_multiple_of(PAGE) {
+        if !(1 << 20..=MOST).contains(&size) || !size.is_multiple_of(PAGE) {
             return Err(RamError(size));
         }
         let block = |n| Block::new(n).ok_or(RamError(size));
+        let layout = RamLayout::of(size);
+        let end = layout.end();
         Ok(Ram {
-            data: block(size)?.in_large_pages(),
-            shadow: block(size)?,
+            data: block(end)?.in_large_pages(),
+            shadow: block(end)?,
             slots: block(SLOT_PAGES * PAGE)?,
-            size,
-            held: size,
+            layout,
+            held: layout,
             elsewhere: None,
-            pages: vec![PageState::default(); (size / PAGE) as usize],
+            pages: bytemuck::zeroed_vec((end / PAGE) as usize),
             dirty: Vec::new(),
             unhashed: Vec::new(),
-            code: Arc::new(vec![0; (size / PAGE).div_ceil(64) as usize]),
+            code: Arc::new(vec![0; (end / PAGE).div_ceil(64) as usize]),
             touched_code: Vec::new(),
         })
     }
@@ -177,7 +186,9 @@ impl Ram {
     /// RAM that is elsewhere and can only be read: `size` bytes of it.
     pub(crate) fn elsewhere(memory: Box<dyn PhysMem + Send>, size: u64) -> Result<Self, RamError> {
         let blocks = Self::new(1 << 20)?;
-        Ok(Ram { size, held: 0, elsewhere: Some(memory), pages: Vec::new(), code: Arc::default(), ..blocks })
+        let layout = RamLayout::below(size);
+        let (held, elsewhere) = (RamLayout::below(0), Some(memory));
+        Ok(Ram { layout, held, elsewhere, pages: Vec::new(), code: Arc::default(), ..blocks })
     }
 
     /// Whether it is elsewhere, and can only be read.
@@ -186,14 +197,25 @@ impl Ram {
     }
 
     /// Size in bytes.
-    #[inline]
     pub fn size(&self) -> u64 {
-        self.size
+        self.layout.size()
     }
 
-    /// Size of the blocks that the engine maps.
-    pub(crate) fn mapped_size(&self) -> u64 {
-        self.data.map.len() as u64
+    /// Where it lies.
+    pub fn layout(&self) -> RamLayout {
+        self.layout
+    }
+
+    /// Whether `len` bytes from `paddr` on are RAM.
+    #[inline]
+    pub fn contains(&self, paddr: u64, len: u64) -> bool {
+        self.layout.contains(paddr, len)
+    }
+
+    /// The ranges of physical addresses that the engine maps to the blocks, each at the offset that is its address.
+    pub(crate) fn mapped(&self) -> impl Iterator<Item = Range<u64>> {
+        let len = self.data.map.len() as u64;
+        self.layout.ranges().map(move |range| range.start.min(len)..range.end.min(len))
     }
 
     pub(crate) fn data_ptr(&self) -> *mut u8 {
@@ -208,16 +230,22 @@ impl Ram {
         self.slots.ptr.as_ptr()
     }
 
-    /// All of RAM in data view; nothing if it is elsewhere.
+    /// `len` bytes in data view; `None` unless all are RAM that is here.
+    #[inline]
+    pub fn slice(&self, paddr: u64, len: usize) -> Option<&[u8]> {
+        self.in_range(paddr, len).then(|| &self.bytes()[paddr as usize..paddr as usize + len])
+    }
+
+    /// All of RAM in data view, by physical address: what is not RAM is zero. Nothing if it is elsewhere.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `held` bytes are owned; the engine writes them only while `&mut self` machines run, never
         // while a shared borrow from here is alive.
-        unsafe { std::slice::from_raw_parts(self.data.ptr.as_ptr(), self.held as usize) }
+        unsafe { std::slice::from_raw_parts(self.data.ptr.as_ptr(), self.held.end() as usize) }
     }
 
     #[inline]
     fn in_range(&self, paddr: u64, len: usize) -> bool {
-        paddr.checked_add(len as u64).is_some_and(|end| end <= self.held)
+        self.held.contains(paddr, len as u64)
     }
 
     /// Copies from data view; false (and nothing copied) when any byte lies outside RAM.
@@ -243,6 +271,12 @@ impl Ram {
         // SAFETY: in range, and an array of bytes has no alignment.
         self.in_range(paddr, N)
             .then(|| unsafe { self.data.ptr.as_ptr().add(paddr as usize).cast::<[u8; N]>().read() })
+    }
+
+    /// The state of the page at a physical address; `None` outside RAM.
+    #[inline]
+    pub(crate) fn page_at(&self, paddr: u64) -> Option<&PageState> {
+        self.in_range(paddr, 1).then(|| &self.pages[(paddr / PAGE) as usize])
     }
 
     #[cold]
@@ -465,7 +499,7 @@ impl Ram {
     /// Copies a whole page in, for snapshots: the only bookkeeping is that its hash is unknown.
     pub(crate) fn restore_page(&mut self, page: u32, from: &[u8]) {
         let at = page as usize * PAGE as usize;
-        if from.len() == PAGE as usize && at + PAGE as usize <= self.held as usize {
+        if from.len() == PAGE as usize && at + PAGE as usize <= self.held.end() as usize {
             let state = &mut self.pages[page as usize];
             if !state.is(PageState::UNHASHED) {
                 state.flags |= PageState::UNHASHED;

@@ -143,9 +143,9 @@ fn on_registers(a: &mut CodeAssembler, rng: &mut Rng) {
 }
 
 /// One random piece of the loop.
-fn piece(a: &mut CodeAssembler, bits: u32, forms: &[Code], rng: &mut Rng) {
+fn piece(a: &mut CodeAssembler, (bits, ring): (u32, u8), forms: &[Code], rng: &mut Rng) {
     let wide = bits == 64;
-    match rng.below(16) {
+    match rng.below(19) {
         0..=8 => {
             let code = forms[rng.below(forms.len() as u64) as usize];
             a.db(&encoded(code, bits, rng)).unwrap();
@@ -186,12 +186,76 @@ fn piece(a: &mut CodeAssembler, bits: u32, forms: &[Code], rng: &mut Rng) {
             a.nop().unwrap();
         }
         14 => (0..3).for_each(|_| on_registers(a, rng)),
+        15 => indirect(a, rng),
+        16 => loops(a, rng),
+        17 if ring == 0 => system(a, rng),
         // The timer's next interrupt.
         _ => {
             a.push_flags();
             a.cld().unwrap();
         }
     }
+}
+
+/// A call of [`STUB`] and a jump there, whose targets are in a register or in memory that may be watched.
+fn indirect(a: &mut CodeAssembler, rng: &mut Rng) {
+    let (mut function, mut over) = (a.create_label(), a.create_label());
+    let at = DATA as u32 + 4 * rng.below(10) as u32;
+    let wide = a.bitness() == 64;
+    let in_memory = rng.below(2) == 0;
+    let target = |a: &mut CodeAssembler| {
+        match wide {
+            true => a.mov(rax, STUB).and_then(|()| a.mov(qword_ptr(at), rax)),
+            false => a.mov(eax, STUB as u32).and_then(|()| a.mov(dword_ptr(at), eax)),
+        }
+        .unwrap();
+    };
+    target(a);
+    match (wide, in_memory) {
+        (true, true) => a.call(qword_ptr(at)),
+        (true, false) => a.call(rax),
+        (false, true) => a.call(dword_ptr(at)),
+        (false, false) => a.call(eax),
+    }
+    .unwrap();
+    a.call(function).unwrap();
+    a.jmp(over).unwrap();
+    a.set_label(&mut function).unwrap();
+    target(a);
+    match (wide, in_memory) {
+        (true, true) => a.jmp(qword_ptr(at)),
+        (true, false) => a.jmp(rax),
+        (false, true) => a.jmp(dword_ptr(at)),
+        (false, false) => a.jmp(eax),
+    }
+    .unwrap();
+    a.set_label(&mut over).unwrap();
+    a.nop().unwrap();
+}
+
+/// A short loop that ends by its count or by ZF.
+fn loops(a: &mut CodeAssembler, rng: &mut Rng) {
+    let mut again = a.create_label();
+    a.mov(ecx, rng.below(6) as u32 + 1).unwrap();
+    a.set_label(&mut again).unwrap();
+    a.sub(eax, 1 + rng.below(2) as i32).unwrap();
+    a.test(eax, 1 << rng.below(3)).unwrap();
+    if rng.below(2) == 0 { a.loope(again) } else { a.loopne(again) }.unwrap();
+}
+
+/// Instructions of the kernel that the machine executes where they are displaced.
+fn system(a: &mut CodeAssembler, rng: &mut Rng) {
+    let wide = a.bitness() == 64;
+    match rng.below(5) {
+        0 => a.rdtsc(),
+        1 if wide => a.swapgs().and_then(|()| a.swapgs()),
+        1 | 2 if wide => a.mov(rax, [cr0, cr2, cr3, cr4][rng.below(4) as usize]),
+        1 | 2 => a.mov(eax, [cr0, cr2, cr3, cr4][rng.below(4) as usize]),
+        3 if wide => a.mov(rax, cr3).and_then(|()| a.mov(cr3, rax)),
+        3 => a.mov(eax, cr3).and_then(|()| a.mov(cr3, eax)),
+        _ => a.invlpg(ptr(esi)),
+    }
+    .unwrap();
 }
 
 /// Keeps the flags over a CLD; so that pieces end with whatever the one before has set.
@@ -211,9 +275,12 @@ impl Flags for CodeAssembler {
     }
 }
 
+/// The handler of page faults, and a function.
+const FAULT: u64 = CODE + 0x1800;
+const STUB: u64 = FAULT + 0x80;
+
 /// A loop of random pieces; a page fault adds its error code to EBX and corrects ESI.
 fn guest(bits: u32, seed: u64) -> Setup {
-    const FAULT: u64 = CODE + 0x1800;
     let mut rng = Rng(seed + 1);
     let ring = if rng.below(3) == 0 { 3 } else { 0 };
     let traced = rng.below(8) == 0;
@@ -239,13 +306,17 @@ fn guest(bits: u32, seed: u64) -> Setup {
         a.add(ebx, 3i32).unwrap();
         if wide { a.iretq().unwrap() } else { a.iretd().unwrap() }
     });
+    s = s.asm_at(STUB, |a| {
+        a.inc(edx).unwrap();
+        a.ret().unwrap();
+    });
     s.asm(|a| {
         let mut again = a.create_label();
         a.mov(ebp, 400u32).unwrap();
         a.mov(esi, DATA as u32).unwrap();
         a.set_label(&mut again).unwrap();
         for _ in 0..4 + rng.below(24) {
-            piece(a, bits, &forms, &mut rng);
+            piece(a, (bits, ring), &forms, &mut rng);
         }
         a.dec(ebp).unwrap();
         a.jnz(again).unwrap();

@@ -255,7 +255,7 @@ fn bad_options() {
         "--mem",
         "100",
         "--mem <SIZE>",
-        "guest memory of 100 bytes is not possible; use 1M to 3G, in multiples of 4K",
+        "guest memory of 100 bytes is not possible; use 1M to 32G, in multiples of 4K",
     );
     bad_option("--mem", "", "--mem <SIZE>", &no_number(""));
     bad_option(

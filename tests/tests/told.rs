@@ -216,10 +216,10 @@ fn messages_name_the_rule_once_and_what_to_do() {
     for (args, sentence) in [
         (&["--abi", "sysv"][..], "and embedded:ia32 is a 32-bit guest; use cdecl or regparm"),
         (&["--templates", "none"], "error: none: the file cannot be read: No such file or directory"),
-        (&["--mem", "1"], "guest memory of 1 byte is not possible; use 1M to 3G, in multiples of 4K"),
+        (&["--mem", "1"], "guest memory of 1 byte is not possible; use 1M to 32G, in multiples of 4K"),
         (
             &["--mem", "1T"],
-            "guest memory of 1099511627776 bytes is not possible; use 1M to 3G, in multiples of 4K",
+            "guest memory of 1099511627776 bytes is not possible; use 1M to 32G, in multiples of 4K",
         ),
         (
             &["--sym", "map"],

@@ -474,7 +474,7 @@ pub struct RunArgs {
     /// The kernel command line.
     #[command(flatten)]
     pub cmdline: CmdlineArgs,
-    /// Guest memory in bytes, from 1M to 3G
+    /// Guest memory in bytes, from 1M to 32G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = numbers::memory, help_heading = "Guest")]
     pub mem: u64,
     /// Devices.
@@ -565,7 +565,7 @@ pub struct FirstArgs {
     /// The kernel command line.
     #[command(flatten)]
     pub cmdline: CmdlineArgs,
-    /// Guest memory in bytes, from 1M to 3G [default: 256M]
+    /// Guest memory in bytes, from 1M to 32G [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = numbers::memory, help_heading = "Guest")]
     pub mem: Option<u64>,
     /// Devices.

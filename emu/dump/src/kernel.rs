@@ -153,7 +153,7 @@ pub fn find_root(core: &Core) -> Option<u64> {
         let mut word = [0; 8];
         ram.read(table + 8 * n, &mut word).then(|| u64::from_le_bytes(word)).filter(|e| e & PRESENT != 0)
     };
-    (0..ram.size().min(MOST_MEMORY)).step_by(PAGE as usize).find(|page| {
+    (0..ram.layout().end().min(MOST_MEMORY)).step_by(PAGE as usize).find(|page| {
         // Almost every page fails here: the last 512 GiB are not mapped by a table with the image.
         let Some(upper) = entry(*page, 511).filter(|e| e & 0x80 == 0) else { return false };
         if entry(upper & ENTRY, 510).is_none_or(|e| e & 0x80 != 0) {
@@ -195,7 +195,7 @@ fn found_in(core: &Core, home: Home) -> Option<Vec<u8>> {
 
 /// Memory from a physical address on, up to the end of the memory; missing pages are zeros.
 fn read(core: &Core, paddr: u64, most: u64) -> Option<Vec<u8>> {
-    let size = core.ram().size().checked_sub(paddr).filter(|size| *size >= PAGE)?.min(most);
+    let size = core.ram().layout().end().checked_sub(paddr).filter(|size| *size >= PAGE)?.min(most);
     let mut bytes = vec![0; size as usize];
     let mut any = false;
     for (n, page) in (0..).zip(bytes.chunks_mut(PAGE as usize)) {

@@ -210,7 +210,7 @@ impl Cpu {
                 let n = ((PAGE - (at & (PAGE - 1))) as usize).min(from.len() - done);
                 let t = self.peek_translate(at, Access::Write, false).filter(|t| t.writable).ok_or(at)?;
                 let paddr = t.paddr | (at & (PAGE - 1));
-                if paddr + n as u64 > self.ram.bytes().len() as u64 {
+                if !self.ram.contains(paddr, n as u64) {
                     return Err(at);
                 }
                 if pass == 1 {

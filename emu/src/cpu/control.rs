@@ -53,9 +53,11 @@ impl Cpu {
                 self.switch_space(value);
                 return Ok(Done::Next);
             }
-        } else if from == Register::CR2 && !i.has_lock_prefix() {
+        } else if matches!(from, Register::CR0 | Register::CR2 | Register::CR3 | Register::CR4)
+            && !i.has_lock_prefix()
+        {
             let wide = if self.env.code64() { u64::MAX } else { 0xffff_ffff };
-            self.env.set_gpr(to.full_register().number(), self.env.cr(2) & wide);
+            self.env.set_gpr(to.full_register().number(), self.env.cr(from.number()) & wide);
             return Ok(Done::Next);
         }
         self.engine.bound_tlb();

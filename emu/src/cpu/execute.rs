@@ -10,6 +10,7 @@ use super::Cpu;
 use super::fault::Fault;
 use super::operands::Operand;
 use super::outcome::{Accesses, Done};
+use crate::engine::Seg;
 use crate::isa::decode;
 use crate::mmu::{Access, error_code};
 use crate::ram::PAGE;
@@ -30,7 +31,8 @@ pub(crate) struct Executed {
 /// What lies at an address.
 #[derive(Clone, Copy)]
 enum Place {
-    Ram,
+    /// At this physical address, unless it is on two pages.
+    Ram(Option<u64>),
     /// A device, at this physical address.
     Device(u64),
     /// Neither, or more than one of them.
@@ -44,6 +46,13 @@ struct Memory {
     size: usize,
     /// Whether the address is one of the stack: a non-canonical one raises #SS.
     stack: bool,
+}
+
+/// A push that is possible: its place, and the stack pointer after it.
+#[derive(Clone, Copy)]
+struct Pushed {
+    memory: Memory,
+    pointer: u64,
 }
 
 /// The result of an instruction; `None` if it was not executed, and nothing has happened.
@@ -73,7 +82,9 @@ pub(crate) fn is_executable(i: &Instruction) -> bool {
     }
     match i.mnemonic() {
         M::Push | M::Pop => !memory && (0..i.op_count()).all(plain) && i.op_count() == 1,
-        M::Call => matches!(i.code(), Code::Call_rel32_32 | Code::Call_rel32_64),
+        M::Call if matches!(i.code(), Code::Call_rel32_32 | Code::Call_rel32_64) => true,
+        M::Call | M::Jmp => is_indirect(i),
+        M::Swapgs => true,
         M::Ret => matches!(i.code(), Code::Retnd | Code::Retnq),
         M::Nop | M::Endbr32 | M::Endbr64 => true,
         M::Lea => i.op0_register().is_gpr() && i.op_kind(1) == OpKind::Memory,
@@ -85,6 +96,11 @@ pub(crate) fn is_executable(i: &Instruction) -> bool {
             arithmetic::of(i.mnemonic()).is_some() && (memory || registers()) && (0..i.op_count()).all(plain)
         }
     }
+}
+
+/// Whether it is a near CALL or JMP whose target is in a register or in memory.
+fn is_indirect(i: &Instruction) -> bool {
+    matches!(i.code(), Code::Call_rm32 | Code::Call_rm64 | Code::Jmp_rm32 | Code::Jmp_rm64)
 }
 
 /// Whether it is an encoding of TEST that the manual does not have. The engine raises #UD for it.
@@ -102,12 +118,14 @@ impl Cpu {
     pub(crate) fn execute(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Outcome {
         use Mnemonic as M;
         match i.mnemonic() {
+            M::Call | M::Jmp if is_indirect(i) => self.branch_indirect(i, told),
             M::Push | M::Call => self.push(i, told),
+            M::Swapgs => Ok(self.swap_gs()),
             M::Pop | M::Ret => self.pop(i, told),
-            M::Nop | M::Endbr32 | M::Endbr64 => Ok(Place::Ram.executed(Done::Next)),
+            M::Nop | M::Endbr32 | M::Endbr64 => Ok(Place::Ram(None).executed(Done::Next)),
             M::Lea => {
                 self.set_register(i.op0_register(), self.offset(i));
-                Ok(Place::Ram.executed(Done::Next))
+                Ok(Place::Ram(None).executed(Done::Next))
             }
             M::Mov if i.op0_kind() == OpKind::Memory => {
                 let value = self.value(i, 1);
@@ -127,7 +145,7 @@ impl Cpu {
             told.operand(self, &memory.operand(false, true));
         }
         match place {
-            Place::Ram => self.store_unreported(memory.address, value, memory.size)?,
+            Place::Ram(_) => self.store_to(place, memory, value)?,
             Place::Device(paddr) => {
                 told.device(value, true);
                 let now = self.hot.clock.now();
@@ -171,7 +189,7 @@ impl Cpu {
             if updated.is_some() {
                 self.env.set_eflags(after);
             }
-            return Ok(updated.and_then(|_| Place::Ram.executed(Done::Next)));
+            return Ok(updated.and_then(|_| Place::Ram(None).executed(Done::Next)));
         }
         let Some((value, place)) = self.source(i, told)? else { return Ok(None) };
         let in_first = i.op0_kind() == OpKind::Memory;
@@ -209,7 +227,7 @@ impl Cpu {
             }
             _ => self.set_register(register, old),
         }
-        Ok(Place::Ram.executed(Done::Next))
+        Ok(Place::Ram(None).executed(Done::Next))
     }
 
     /// Replaces the operand in memory by a function of it; its value before.
@@ -225,13 +243,13 @@ impl Cpu {
             Some(code) if fault.cr2.is_some() => Fault { error: Some(code | error_code::WRITE), ..fault },
             _ => fault,
         })?;
-        if !matches!(read, Place::Ram) {
+        if !matches!(read, Place::Ram(_)) {
             return Ok(None);
         }
-        self.locate(memory, Access::Write)?;
+        let place = self.locate(memory, Access::Write)?;
         told.operand(self, &memory.operand(true, true));
-        let old = self.load_unreported(memory.address, memory.size)?;
-        self.store_unreported(memory.address, new(old), memory.size)?;
+        let old = self.load_from(place, memory)?;
+        self.store_to(place, memory, new(old))?;
         Ok(Some(old))
     }
 
@@ -240,7 +258,7 @@ impl Cpu {
         if (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory) {
             return self.read_operand(i, told);
         }
-        Ok(Some((self.value(i, i.op_count() - 1), Place::Ram)))
+        Ok(Some((self.value(i, i.op_count() - 1), Place::Ram(None))))
     }
 
     /// Reads the operand in memory.
@@ -255,7 +273,7 @@ impl Cpu {
             told.operand(self, &memory.operand(true, false));
         }
         let value = match place {
-            Place::Ram => self.load_unreported(memory.address, memory.size)?,
+            Place::Ram(_) => self.load_from(place, memory)?,
             Place::Device(paddr) => {
                 let now = self.hot.clock.now();
                 let value = self.platform.mmio_read(paddr, memory.size as u8, now);
@@ -274,19 +292,63 @@ impl Cpu {
         let next = self.wrap_ip(self.env.eip().wrapping_add(i.len() as u64));
         let calls = i.mnemonic() == Mnemonic::Call;
         let value = if calls { next } else { self.value(i, 0) };
-        let (stack, pointer) = (self.stack(), self.env.gpr(SP).wrapping_sub(size as u64));
-        let memory = Memory { address: self.wrap_linear(stack.linear(pointer)), size, stack: true };
-        if !matches!(self.locate(memory, Access::Write)?, Place::Ram) {
-            return Ok(None);
-        }
-        told.operand(self, &memory.operand(false, true));
-        self.store_unreported(memory.address, value, size)?;
-        self.set_stack_pointer(stack, pointer);
+        let Some(pushed) = self.room_on_stack(size)? else { return Ok(None) };
+        self.push_value(pushed, value, told)?;
         if !calls {
-            return Ok(Place::Ram.executed(Done::Next));
+            return Ok(Place::Ram(None).executed(Done::Next));
         }
         self.env.set_eip(self.wrap_ip(next.wrapping_add(i.near_branch_target().wrapping_sub(i.next_ip()))));
-        Ok(Place::Ram.executed(Done::Jumped))
+        Ok(Place::Ram(None).executed(Done::Jumped))
+    }
+
+    /// Where a push of so many bytes goes; `None` unless that is RAM.
+    fn room_on_stack(&mut self, size: usize) -> Result<Option<Pushed>, Fault> {
+        let pointer = self.env.gpr(SP).wrapping_sub(size as u64);
+        let memory = Memory { address: self.wrap_linear(self.stack().linear(pointer)), size, stack: true };
+        let ram = matches!(self.locate(memory, Access::Write)?, Place::Ram(_));
+        Ok(ram.then_some(Pushed { memory, pointer }))
+    }
+
+    fn push_value(&mut self, to: Pushed, value: u64, told: &mut dyn Accesses) -> Result<(), Fault> {
+        told.operand(self, &to.memory.operand(false, true));
+        self.store_unreported(to.memory.address, value, to.memory.size)?;
+        self.set_stack_pointer(self.stack(), to.pointer);
+        Ok(())
+    }
+
+    /// A near CALL or JMP whose target is in a register or in memory. The target is read first.
+    fn branch_indirect(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Outcome {
+        let in_memory = i.op0_kind() == OpKind::Memory;
+        if in_memory && !matches!(self.locate(self.memory_of(i), Access::Read)?, Place::Ram(_)) {
+            return Ok(None);
+        }
+        let pushed = match i.mnemonic() {
+            Mnemonic::Call => {
+                let size = i.stack_pointer_increment().unsigned_abs() as usize;
+                let Some(pushed) = self.room_on_stack(size)? else { return Ok(None) };
+                Some(pushed)
+            }
+            _ => None,
+        };
+        let Some((target, place)) = self.source(i, told)? else { return Ok(None) };
+        if let Some(pushed) = pushed {
+            let next = self.wrap_ip(self.env.eip().wrapping_add(i.len() as u64));
+            self.push_value(pushed, next, told)?;
+        }
+        self.env.set_eip(target);
+        Ok(place.executed(Done::Jumped))
+    }
+
+    /// SWAPGS (SDM volume 2); where it faults it is the engine's.
+    fn swap_gs(&self) -> Option<Executed> {
+        if !self.env.code64() || self.env.cpl() != 0 {
+            return None;
+        }
+        let mut gs = self.env.seg(Seg::Gs);
+        let before = std::mem::replace(&mut gs.base, self.env.kernel_gs_base());
+        self.env.set_kernel_gs_base(before);
+        self.env.set_seg_raw(Seg::Gs, gs);
+        Place::Ram(None).executed(Done::Next)
     }
 
     /// POP of a register, or a near RET.
@@ -294,7 +356,7 @@ impl Cpu {
         let size = i.stack_pointer_increment().unsigned_abs() as usize;
         let (stack, pointer) = (self.stack(), self.env.gpr(SP));
         let memory = Memory { address: self.wrap_linear(stack.linear(pointer)), size, stack: true };
-        if !matches!(self.locate(memory, Access::Read)?, Place::Ram) {
+        if !matches!(self.locate(memory, Access::Read)?, Place::Ram(_)) {
             return Ok(None);
         }
         told.operand(self, &memory.operand(true, false));
@@ -302,10 +364,10 @@ impl Cpu {
         self.set_stack_pointer(stack, pointer.wrapping_add(size as u64));
         if i.mnemonic() == Mnemonic::Ret {
             self.env.set_eip(value);
-            return Ok(Place::Ram.executed(Done::Jumped));
+            return Ok(Place::Ram(None).executed(Done::Jumped));
         }
         self.set_register(i.op0_register(), value);
-        Ok(Place::Ram.executed(Done::Next))
+        Ok(Place::Ram(None).executed(Done::Next))
     }
 
     /// The operand in memory of an instruction.
@@ -331,17 +393,36 @@ impl Cpu {
         if address / PAGE != last / PAGE {
             let second =
                 self.translate(self.wrap_linear(last & !(PAGE - 1)), access, user).map_err(on_stack)?;
-            let ram = first < self.ram.size() && second < self.ram.size();
-            return Ok(if ram { Place::Ram } else { Place::Other });
+            let ram = self.ram.contains(first, 1) && self.ram.contains(second, 1);
+            return Ok(if ram { Place::Ram(None) } else { Place::Other });
         }
         Ok(match first {
-            ram if ram < self.ram.size() => Place::Ram,
+            ram if self.ram.contains(ram, 1) => Place::Ram(Some(ram)),
             // The engine makes two accesses of one that is not aligned.
             device if size <= 4 && device % size as u64 == 0 && self.platform.has_mmio(device) => {
                 Place::Device(device)
             }
             _ => Place::Other,
         })
+    }
+
+    /// Reads RAM that has been located.
+    fn load_from(&mut self, place: Place, memory: Memory) -> Result<u64, Fault> {
+        match place {
+            Place::Ram(Some(paddr)) => Ok(self.ram.read_int(paddr, memory.size)),
+            _ => self.load_unreported(memory.address, memory.size),
+        }
+    }
+
+    /// Writes RAM that has been located for a write.
+    fn store_to(&mut self, place: Place, memory: Memory, value: u64) -> Result<(), Fault> {
+        match (place, value.to_le_bytes().get(..memory.size)) {
+            (Place::Ram(Some(paddr)), Some(bytes)) => {
+                self.write_phys(paddr, bytes);
+                Ok(())
+            }
+            _ => self.store_unreported(memory.address, value, memory.size),
+        }
     }
 
     /// The value of an operand that is not in memory, cut to the size of the one that is, or of the stack's element.

@@ -1,5 +1,6 @@
 //! Bits of EFLAGS (SDM volume 1, 3.4.3).
 
+pub(crate) const ZF: u64 = 1 << 6;
 pub(crate) const TF: u64 = 1 << 8;
 pub(crate) const IF: u64 = 1 << 9;
 pub(crate) const IOPL: u64 = 3 << 12;

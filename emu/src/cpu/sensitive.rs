@@ -9,7 +9,7 @@ use super::access::canonical;
 use super::control::{CR0_PE, CR0_PG};
 use super::cpuid::cpuid;
 use super::fault::Fault;
-use super::flags::{IF, RF, VM};
+use super::flags::{IF, RF, VM, ZF};
 use super::outcome::{Accesses, Done, Then};
 use crate::engine::{Model, Seg, Segment};
 use crate::isa::decode::{self, Kind};
@@ -59,7 +59,7 @@ impl Cpu {
             M::Ltr => self.load_task_register(i),
             M::Ret => self.near_return(i, told),
             M::Mov if i.op0_register().is_dr() || i.op1_register().is_dr() => self.debug_move(i),
-            M::Loope | M::Loopne => Ok(Done::ByEngine(Then::Nothing)),
+            M::Loope | M::Loopne => Ok(self.loop_on_flag(i)),
             _ if decode::loses_flags(i) => Ok(Done::ByEngine(Then::FlagsBack(self.eflags()))),
             _ => self.control_move(i),
         }
@@ -250,6 +250,23 @@ impl Cpu {
         self.env.set_eip(if long { ip } else { ip & 0xffff_ffff });
         self.env.set_gpr(4, if long { sp } else { sp & 0xffff_ffff });
         Ok(Done::Jumped)
+    }
+
+    /// LOOPE and LOOPNE (SDM volume 2, LOOP/LOOPcc); those of 16 bits are the engine's.
+    fn loop_on_flag(&self, i: &Instruction) -> Done {
+        let bits = i.code().op_code().address_size();
+        if bits == 16 || i.op0_kind() == OpKind::NearBranch16 {
+            return Done::ByEngine(Then::Nothing);
+        }
+        let left = self.env.gpr(1).wrapping_sub(1) & (u64::MAX >> (64 - bits));
+        self.env.set_gpr(1, left);
+        let zero = self.eflags() & ZF != 0;
+        if left == 0 || zero != (i.mnemonic() == Mnemonic::Loope) {
+            return Done::Next;
+        }
+        let distance = i.near_branch_target().wrapping_sub(i.ip());
+        self.env.set_eip(self.wrap_ip(self.env.eip().wrapping_add(distance)));
+        Done::Jumped
     }
 
     /// RET with an immediate, near (SDM volume 2, RET).

@@ -70,7 +70,7 @@ impl Cpu {
         if access == Access::Write && !t.dirty || mmu::denied(t, &self.paging(), access, user).is_some() {
             return None;
         }
-        let state = self.ram.pages.get((t.paddr / PAGE) as usize)?;
+        let state = self.ram.page_at(t.paddr)?;
         let code = PageState::CODE | PageState::BOTH | PageState::ARMED;
         (access != Access::Write || !state.is(code)).then_some(t.paddr + va % PAGE)
     }

@@ -6,6 +6,7 @@
 //! [`Cmos::advance`] before anything is due changes no state.
 
 use super::time::{NS_PER_SEC, ns_of_tick, ticks_at};
+use crate::layout::{HIGH_START, RamLayout};
 use serde::{Deserialize, Serialize};
 
 mod calendar;
@@ -66,12 +67,13 @@ impl Cmos {
             let value = value.min(limit).to_le_bytes();
             ram[at..at + 2].copy_from_slice(&value[..2]);
         };
-        let extended_kb = mem_size.saturating_sub(1 << 20) >> 10;
+        let layout = RamLayout::of(mem_size);
+        let extended_kb = layout.low_end().saturating_sub(1 << 20) >> 10;
         put(0x15, 640, 0xffff);
         put(0x17, extended_kb, 0xffff);
         put(0x30, extended_kb, 0xffff);
-        put(0x34, mem_size.min(1 << 32).saturating_sub(16 << 20) >> 16, 0xffff);
-        let high = (mem_size.saturating_sub(1 << 32) >> 16).to_le_bytes();
+        put(0x34, layout.low_end().saturating_sub(16 << 20) >> 16, 0xffff);
+        let high = (layout.end().saturating_sub(HIGH_START) >> 16).to_le_bytes();
         ram[0x5b..0x5e].copy_from_slice(&high[..3]);
         let mut cmos =
             Self { index: 0, ram, base_seconds: START_SECONDS, base_ns: 0, flags: 0, settled_ns: 0 };

@@ -2,6 +2,7 @@
 //! one: the boot information of each protocol, and the files of fw_cfg.
 
 use super::CONVENTIONAL_END;
+use crate::layout::RamLayout;
 
 /// Memory that a system may use.
 pub const USABLE: u32 = 1;
@@ -9,8 +10,6 @@ pub const USABLE: u32 = 1;
 pub const RESERVED: u32 = 2;
 
 const MIB: u64 = 1 << 20;
-/// Entries of the map.
-pub(crate) const ENTRIES: usize = 5;
 
 /// A range of physical addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +30,17 @@ impl MemoryRange {
 }
 
 /// The map of a machine with `mem_size` bytes of RAM, by address.
-pub fn memory_map(mem_size: u64) -> [MemoryRange; ENTRIES] {
+pub fn memory_map(mem_size: u64) -> Vec<MemoryRange> {
     let range = |start, end, kind| MemoryRange { start, end, kind };
-    [
+    let layout = RamLayout::of(mem_size);
+    let mut map = vec![
         range(0, CONVENTIONAL_END.min(mem_size), USABLE),
         range(CONVENTIONAL_END, 0xa_0000, RESERVED),
         range(0xf_0000, MIB, RESERVED),
-        range(MIB, mem_size.max(MIB), USABLE),
+        range(MIB, layout.low_end().max(MIB), USABLE),
         // Where a PC's flash is: reserved, as firmware reports it.
         range(0xfffc_0000, 1 << 32, RESERVED),
-    ]
+    ];
+    map.extend(layout.ranges().skip(1).map(|high| range(high.start, high.end, USABLE)));
+    map
 }

@@ -4,6 +4,7 @@
 use super::linux::{HEADER_AT, LinuxError};
 use super::plan::LoadPlan;
 use crate::firmware::memory_map::memory_map;
+use crate::layout::RamLayout;
 
 /// Where the boot parameters lie: below the extended BIOS data, above what a BIOS uses.
 const PARAMS_AT: u64 = 0x1_0000;
@@ -91,7 +92,7 @@ fn place_initrd(highest: u32, layout: &Layout<'_>) -> Result<u32, LinuxError> {
         return Ok(0);
     }
     let low = layout.kernel_end.next_multiple_of(4096).max(HIGH_MEMORY);
-    let high = layout.mem_size.min(u64::from(highest) + 1);
+    let high = RamLayout::of(layout.mem_size).low_end().min(u64::from(highest) + 1);
     let start = high.checked_sub(len).map(|start| start & !0xfff).filter(|start| *start >= low);
     let start = start.and_then(|start| u32::try_from(start).ok());
     start.ok_or(LinuxError::InitrdTooLarge { len, low, high })
@@ -113,10 +114,11 @@ fn zero_page(header: &[u8], layout: &Layout<'_>) -> Vec<u8> {
     put(0x70, &layout.rsdp.to_le_bytes());
     put(HEADER_AT, header);
     // ext_mem_k, for code that does not read the memory map: KiB above 1 MiB, at most 63 MiB.
-    let high_kib = (layout.mem_size.saturating_sub(HIGH_MEMORY) >> 10).min(0xfc00) as u16;
+    let high_kib =
+        (RamLayout::of(layout.mem_size).low_end().saturating_sub(HIGH_MEMORY) >> 10).min(0xfc00) as u16;
     put(0x02, &high_kib.to_le_bytes());
     let map = memory_map(layout.mem_size);
-    for (n, range) in map.into_iter().enumerate() {
+    for (n, range) in map.iter().enumerate() {
         let at = E820_AT + n * 20;
         put(at, &range.start.to_le_bytes());
         put(at + 8, &range.size().to_le_bytes());

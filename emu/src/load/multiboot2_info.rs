@@ -9,6 +9,7 @@ use super::{BootFacts, LoadError};
 use crate::devices::vga::TEXT_BASE;
 use crate::firmware::memory_map::memory_map;
 use crate::firmware::{CONVENTIONAL_END, LOADER_NAME};
+use crate::layout::RamLayout;
 
 const MIB: u64 = 1 << 20;
 
@@ -34,7 +35,7 @@ fn information(plan: &LoadPlan, facts: &BootFacts<'_>, modules: &[Placed<'_>]) -
     for module in modules {
         tags.string(3, &[addr32(module.start), addr32(module.end)], module.name);
     }
-    let upper = facts.mem_size.saturating_sub(MIB) / 1024;
+    let upper = RamLayout::of(facts.mem_size).low_end().saturating_sub(MIB) / 1024;
     tags.words(4, &[addr32(CONVENTIONAL_END / 1024), addr32(upper)]);
     tags.add(6, &map(facts.mem_size));
     tags.add(8, &screen());

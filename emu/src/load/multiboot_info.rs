@@ -6,8 +6,9 @@ use super::LoadError;
 use super::multiboot::BOOT_MAGIC;
 use super::placing::{Placed, Places, addr32, command_line, place, room};
 use super::plan::LoadPlan;
-use crate::firmware::memory_map::{ENTRIES, memory_map};
+use crate::firmware::memory_map::{MemoryRange, memory_map};
 use crate::firmware::{CONVENTIONAL_END, LOADER_NAME};
+use crate::layout::RamLayout;
 
 const MIB: u64 = 1 << 20;
 /// Room for the fixed part of the information.
@@ -39,8 +40,8 @@ pub fn build_multiboot(
     let Places { modules, mut writes, next, limit } = place(plan, modules, mem_size)?;
     // After everything else, where QEMU puts the strings too: a kernel that avoids its boot data then allocates the
     // same pages under both.
-    room("the Multiboot information", next, Info::size(&line, &modules), limit)?;
-    let info = Info { base: next, line: &line, modules: &modules, mem_size };
+    let info = Info { base: next, line: &line, modules: &modules, mem_size, map: memory_map(mem_size) };
+    room("the Multiboot information", next, info.size(), limit)?;
     writes.push((next, info.bytes()));
     Ok(BootImage { writes, eax: BOOT_MAGIC, ebx: addr32(next) })
 }
@@ -51,22 +52,29 @@ struct Info<'a> {
     line: &'a str,
     modules: &'a [Placed<'a>],
     mem_size: u64,
+    map: Vec<MemoryRange>,
 }
 
 impl Info<'_> {
     /// Memory size, command line, modules, memory map, loader name (section 3.3, flags).
     const FLAGS: u32 = 1 | 1 << 2 | 1 << 3 | 1 << 6 | 1 << 9;
-    const MAP_SIZE: u64 = ENTRIES as u64 * 24;
+    /// Bytes of an entry of the memory map, with the size that precedes it.
+    const ENTRY: usize = 24;
 
-    fn size(line: &str, modules: &[Placed<'_>]) -> u64 {
+    fn size(&self) -> u64 {
+        let Info { line, modules, .. } = self;
         let strings: usize = modules.iter().map(|module| module.name.len() + 1).sum();
-        let lists = INFO_SIZE + Self::MAP_SIZE + 16 * modules.len() as u64;
+        let lists = INFO_SIZE + self.map_size() + 16 * modules.len() as u64;
         lists + (strings + line.len() + 1 + LOADER_NAME.len() + 1) as u64
+    }
+
+    fn map_size(&self) -> u64 {
+        (self.map.len() * Self::ENTRY) as u64
     }
 
     fn bytes(&self) -> Vec<u8> {
         let map_at = self.base + INFO_SIZE;
-        let list_at = map_at + Self::MAP_SIZE;
+        let list_at = map_at + self.map_size();
         let strings_at = list_at + 16 * self.modules.len() as u64;
         let mut strings = Vec::new();
         let mut string = |text: &str| {
@@ -83,7 +91,7 @@ impl Info<'_> {
                 list.extend_from_slice(&word.to_le_bytes());
             }
         }
-        let upper_kb = addr32((self.mem_size.saturating_sub(MIB)) / 1024);
+        let upper_kb = addr32(RamLayout::of(self.mem_size).low_end().saturating_sub(MIB) / 1024);
         let mut words = [0u32; (INFO_SIZE / 4) as usize];
         words[0] = Self::FLAGS;
         words[1] = addr32(CONVENTIONAL_END / 1024);
@@ -91,7 +99,7 @@ impl Info<'_> {
         words[4] = line_at;
         words[5] = addr32(self.modules.len() as u64);
         words[6] = addr32(list_at);
-        words[11] = addr32(Self::MAP_SIZE);
+        words[11] = addr32(self.map_size());
         words[12] = addr32(map_at);
         words[16] = loader_at;
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -104,7 +112,7 @@ impl Info<'_> {
     /// Entries as of INT 15h E820: usable RAM is type 1, reserved type 2.
     fn memory_map(&self) -> Vec<u8> {
         let mut map = Vec::new();
-        for range in memory_map(self.mem_size) {
+        for range in &self.map {
             map.extend_from_slice(&20u32.to_le_bytes());
             map.extend_from_slice(&range.start.to_le_bytes());
             map.extend_from_slice(&range.size().to_le_bytes());

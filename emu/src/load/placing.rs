@@ -4,6 +4,7 @@
 use super::LoadError;
 use super::multiboot::MultibootError;
 use super::plan::LoadPlan;
+use crate::layout::RamLayout;
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -33,7 +34,7 @@ pub(super) fn place<'a>(
     mem_size: u64,
 ) -> Result<Places<'a>, LoadError> {
     plan.check_fits(mem_size)?;
-    let limit = mem_size.min(1 << 32);
+    let limit = RamLayout::of(mem_size).low_end();
     let (mut writes, mut placed) = (Vec::new(), Vec::new());
     let mut next = plan.end().max(MIB).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
     for (index, (name, bytes)) in modules.iter().enumerate() {

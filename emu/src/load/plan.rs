@@ -11,6 +11,7 @@ use super::elf::Width;
 use super::linux::LinuxPlan;
 use super::multiboot::MultibootHeader;
 use super::multiboot2::Multiboot2Header;
+use crate::layout::RamLayout;
 use bitflags::bitflags;
 
 bitflags! {
@@ -156,8 +157,12 @@ impl LoadPlan {
     /// # Errors
     /// [`LoadError::DoesNotFit`] with both sizes.
     pub fn check_fits(&self, mem_size: u64) -> Result<(), LoadError> {
-        let end = self.end();
-        if end <= mem_size { Ok(()) } else { Err(LoadError::DoesNotFit { end, mem_size }) }
+        let layout = RamLayout::of(mem_size);
+        let outside = |segment: &&Segment| !layout.contains(segment.paddr, segment.mem_size);
+        match self.segments.iter().filter(outside).map(Segment::end).max() {
+            Some(end) => Err(LoadError::DoesNotFit { end, mem_size }),
+            None => Ok(()),
+        }
     }
 
     /// Physical address at which the virtual address `va` of the image is loaded.

@@ -7,7 +7,7 @@ use super::elf::ElfView;
 use super::placing::{Places, addr32, check_string, place, room};
 use super::plan::LoadPlan;
 use super::{BootFacts, BootImage, LoadError};
-use crate::firmware::memory_map::{ENTRIES, memory_map};
+use crate::firmware::memory_map::memory_map;
 use goblin::elf::program_header::PT_NOTE;
 
 /// XEN_ELFNOTE_PHYS32_ENTRY: the physical address of the entry point.
@@ -56,8 +56,9 @@ pub(super) fn build(
     check_string("command line", facts.cmdline)?;
     let Places { modules, mut writes, next, limit } = place(plan, modules, facts.mem_size)?;
     let list_at = next + INFO_SIZE.next_multiple_of(8);
+    let map = memory_map(facts.mem_size);
     let map_at = list_at + MODULE_SIZE * modules.len() as u64;
-    let strings_at = map_at + RANGE_SIZE * ENTRIES as u64;
+    let strings_at = map_at + RANGE_SIZE * map.len() as u64;
     let mut strings = Vec::new();
     let mut string = |text: &str| {
         let at = strings_at + strings.len() as u64;
@@ -74,14 +75,14 @@ pub(super) fn build(
     for address in [list, line_at, facts.rsdp_at, map_at] {
         bytes.extend(address.to_le_bytes());
     }
-    bytes.extend((ENTRIES as u32).to_le_bytes());
+    bytes.extend((map.len() as u32).to_le_bytes());
     bytes.extend([0; 4]);
     for module in &modules {
         for value in [module.start, module.end - module.start, string(module.name), 0] {
             bytes.extend(value.to_le_bytes());
         }
     }
-    for range in memory_map(facts.mem_size) {
+    for range in map {
         bytes.extend(range.start.to_le_bytes());
         bytes.extend(range.size().to_le_bytes());
         bytes.extend(range.kind.to_le_bytes());

@@ -194,7 +194,7 @@ impl Core {
     /// repeated, it must then be its own block, so that `restarted` can recognise the restart. If a restart is wrong
     /// ([`decode::must_not_restart`]), it must run alone: then the engine does not restart it.
     fn may_restart(&self, at: u64) -> bool {
-        let page = self.cpu.code_paddr(at).and_then(|p| self.cpu.ram.pages.get((p / PAGE) as usize));
+        let page = self.cpu.code_paddr(at).and_then(|p| self.cpu.ram.page_at(p));
         page.is_some_and(|p| p.is(PageState::BOTH))
     }
 

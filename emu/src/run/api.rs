@@ -277,8 +277,7 @@ impl Core {
 
     /// Writes guest RAM at a physical address, as a device would; false, with nothing written, where there is none.
     pub fn write_ram(&mut self, paddr: u64, bytes: &[u8]) -> bool {
-        let inside =
-            paddr.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.cpu.ram.bytes().len() as u64);
+        let inside = !self.cpu.ram.is_elsewhere() && self.cpu.ram.contains(paddr, bytes.len() as u64);
         if inside {
             self.cpu.write_phys(paddr, bytes);
         }

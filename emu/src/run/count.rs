@@ -5,7 +5,7 @@
 use super::{Core, Halt};
 use crate::blocks::{BlockCell, CellRef, Cut, Lead};
 use crate::isa::decode;
-use crate::ram::{PAGE, PageState};
+use crate::ram::PageState;
 use iced_x86::Instruction;
 
 impl Core {
@@ -185,7 +185,7 @@ impl Core {
     fn site_rewritten(&self) -> bool {
         let site =
             self.views.active.and_then(|s| self.cpu.code_paddr(self.cpu.env.cs_base().wrapping_add(s.site)));
-        let page = site.and_then(|p| self.cpu.ram.pages.get((p / PAGE) as usize));
+        let page = site.and_then(|p| self.cpu.ram.page_at(p));
         page.is_some_and(|p| p.is(PageState::STALE))
     }
 

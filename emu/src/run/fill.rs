@@ -200,7 +200,7 @@ impl Core {
             self.refusal = Some((Refusal::Watched, page, access));
             return None;
         }
-        if t.paddr >= self.cpu.ram.size() {
+        if !self.cpu.ram.contains(t.paddr, 1) {
             if access == Access::Fetch {
                 let reached = self.cpu.linear_ip() & !(PAGE - 1) == page || self.step.is_single();
                 let refusal = if reached { Refusal::FetchVoid } else { Refusal::SecondPage };
@@ -254,7 +254,7 @@ impl Core {
         }
         for at in [pc, pc.wrapping_add(LONGEST as u64 - 1)] {
             if let Some(paddr) = self.cpu.code_paddr(at)
-                && let Some(page) = self.cpu.ram.pages.get((paddr / PAGE) as usize)
+                && let Some(page) = self.cpu.ram.page_at(paddr)
                 && page.is(PageState::STALE)
             {
                 self.grant_fetch((paddr / PAGE) as u32, paddr & !(PAGE - 1));

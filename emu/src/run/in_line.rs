@@ -154,7 +154,7 @@ impl Core {
     /// The physical address of the site at linear `linear`, if the fetch view has its patch and may be opened there.
     fn openable(&self, linear: u64) -> Option<u64> {
         let paddr = self.cpu.code_paddr(linear)?;
-        let page = self.cpu.ram.pages.get((paddr / PAGE) as usize)?;
+        let page = self.cpu.ram.page_at(paddr)?;
         let current = page.is(PageState::ARMED) && !page.is(PageState::STALE);
         (current && self.views.may_be_in_line(paddr)).then_some(paddr)
     }

@@ -51,6 +51,7 @@ use crate::snapshot::{MachineIdentity, PageTable, SavedConsole};
 use crate::views::Views;
 use std::collections::BTreeSet;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Why a hook stopped the engine.
@@ -203,8 +204,11 @@ impl Core {
         let user = hot.as_ptr().as_ptr().cast::<c_void>();
         let cb = callbacks();
         let engine = Engine::new(model, &cb, user, first.as_user_data())?;
-        engine.map(0, ram.data_ptr(), ram.mapped_size())?;
-        engine.map(SHADOW_BASE, ram.shadow_ptr(), ram.mapped_size())?;
+        for Range { start, end } in ram.mapped().filter(|range| !range.is_empty()) {
+            let offset = start as usize;
+            engine.map(start, ram.data_ptr().wrapping_add(offset), end - start)?;
+            engine.map(SHADOW_BASE + start, ram.shadow_ptr().wrapping_add(offset), end - start)?;
+        }
         engine.map(SLOT_PADDR, ram.slots_ptr(), SLOT_PAGES * PAGE)?;
         engine.map_devices(VOID_PADDR, (1 + step::DeviceAccess::PAGES) * PAGE, &cb, user)?;
         let saved_pages = PageTable::zeroed((ram.bytes().len() as u64 / PAGE) as u32);

@@ -19,7 +19,7 @@ use crate::cpu::flags::TF;
 use crate::isa::decode::{self, Kind};
 use crate::ram::{PAGE, PageState, Ram};
 use crate::run::Halt;
-use iced_x86::{FlowControl, Instruction, Mnemonic};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
 
 /// A NOP as long as PAUSE.
 const NOP: [u8; 2] = [0x66, 0x90];
@@ -83,7 +83,15 @@ fn is_executed_in_hook(i: &Instruction) -> bool {
     use Mnemonic as M;
     let ports =
         matches!(i.mnemonic(), M::In | M::Out | M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd);
-    ports || matches!(i.mnemonic(), M::Cpuid | M::Rdmsr | M::Syscall | M::Sysenter)
+    ports || matches!(i.mnemonic(), M::Cpuid | M::Rdmsr | M::Syscall | M::Sysenter | M::Loope | M::Loopne)
+}
+
+/// Whether the hook for exceptions can execute the instruction where it is displaced, too: elsewhere its block need not end
+/// for it, or it is rare. The machine may still need the engine for some of them.
+fn is_executed_at_site(i: &Instruction) -> bool {
+    use Mnemonic as M;
+    let control = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && i.op_register(n).is_cr());
+    is_executed_in_hook(i) || control || matches!(i.mnemonic(), M::Rdtsc | M::Rdtscp | M::Invlpg)
 }
 
 /// Whether the instruction is a PAUSE that is as long as the NOP.
@@ -155,7 +163,7 @@ impl Core {
     /// Single-stepped code has a block for each instruction and gains nothing.
     fn replaceable(&self, begin: u64) -> Option<(u64, bool)> {
         let paddr = self.cpu.code_paddr(begin)?;
-        let page = self.cpu.ram.pages.get((paddr / PAGE) as usize)?;
+        let page = self.cpu.ram.page_at(paddr)?;
         let steps = self.cpu.env.eflags_raw() & TF != 0;
         let can = !page.is(PageState::STALE) && !steps && self.opening.is_none();
         can.then_some((paddr, page.is(PageState::ARMED)))
@@ -307,9 +315,15 @@ impl Core {
 
     /// Executes the instruction at EIP if that does not need the engine; else false, and nothing has happened.
     pub(super) fn execute_in_hook(&mut self, i: &Instruction) -> bool {
-        if !is_executed_in_hook(i) {
-            return self.execute_taken_over(i);
-        }
+        if is_executed_in_hook(i) { self.execute_by_machine(i) } else { self.execute_taken_over(i) }
+    }
+
+    /// The same for a displaced instruction.
+    pub(super) fn execute_displaced_in_hook(&mut self, i: &Instruction) -> bool {
+        if is_executed_at_site(i) { self.execute_by_machine(i) } else { self.execute_taken_over(i) }
+    }
+
+    fn execute_by_machine(&mut self, i: &Instruction) -> bool {
         let executed = self.makes_stand_ins() && self.execute_alone(i).is_none();
         if executed {
             self.follow_devices();

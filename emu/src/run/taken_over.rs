@@ -184,7 +184,7 @@ impl Core {
     #[cold]
     fn drop_given_back(&mut self) {
         for paddr in std::mem::take(&mut self.taken_over.given_back) {
-            let page = self.cpu.ram.pages.get((paddr / PAGE) as usize);
+            let page = self.cpu.ram.page_at(paddr);
             let armed = page.is_some_and(|page| page.is(PageState::ARMED));
             self.cpu.drop_code_blocks(paddr, armed);
         }

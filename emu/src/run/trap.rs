@@ -207,7 +207,7 @@ impl Core {
         let (before, site) = (self.cpu.hot.clock.icount, self.cpu.linear_ip());
         let Some(i) = self.cpu.decode_original(site) else { return false };
         let last = self.cpu.hot.last.take();
-        if !self.execute_in_hook(&i) {
+        if !self.execute_displaced_in_hook(&i) {
             self.cpu.hot.last = last;
             return false;
         }

@@ -161,14 +161,18 @@ impl Watches {
             return;
         }
         let length = (watch.high - watch.low).saturating_add(1);
-        let device = is_device(cpu, first);
-        let short = length <= WATCH_VALUE as u64 && !device;
-        let at = if short { watch.low } else { first };
-        let len = (watch.high - at).saturating_add(1).min(WATCH_VALUE as u64);
-        let len = if short { len } else { len.min(operand.size.into()) } as u8;
+        let range = |short: bool| {
+            let at = if short { watch.low } else { first };
+            let len = (watch.high - at).saturating_add(1).min(WATCH_VALUE as u64);
+            (at, if short { len } else { len.min(operand.size.into()) } as u8)
+        };
+        let (mut at, mut len) = range(length <= WATCH_VALUE as u64);
         let mut old = [0; WATCH_VALUE];
-        if !device {
-            cpu.peek_prefix(at, &mut old[..usize::from(len)]);
+        // What can be peeked at is memory.
+        let all = cpu.peek_prefix(at, &mut old[..usize::from(len)]) == usize::from(len);
+        let device = !all && is_device(cpu, first);
+        if device {
+            ((at, len), old) = (range(false), [0; WATCH_VALUE]);
         }
         let hit = WatchHit { id, access, ip, address, size, old, new: old, len };
         let within = first.wrapping_sub(operand.address);

@@ -161,7 +161,7 @@ impl Views {
         if bytes.is_empty() || bytes.len() > MAX_PATCH || offset + bytes.len() as u64 > PAGE {
             return Err(PatchError::Shape { paddr, len: bytes.len() });
         }
-        if paddr >= cpu.ram.size() {
+        if !cpu.ram.contains(paddr, 1) {
             return Err(PatchError::OutsideRam(paddr));
         }
         let page = (paddr / PAGE) as u32;

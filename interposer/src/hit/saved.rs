@@ -23,7 +23,7 @@ use crate::sources::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use trapline_emu::{Core, Watch};
+use trapline_emu::{Core, RamLayout, Watch};
 use trapline_trace::SavedChannels;
 
 /// What happens to the output when a state is restored: records, statistics, errors, core files.
@@ -245,7 +245,7 @@ impl SavedInterposer {
         }
     }
 
-    /// Reads the stored form, in a machine with `ram` bytes of memory. The definitions are those of all programs that
+    /// Reads the stored form, in a machine whose memory is `ram`. The definitions are those of all programs that
     /// were inserted, in order.
     ///
     /// # Errors
@@ -253,7 +253,7 @@ impl SavedInterposer {
     pub fn from_stored(
         stored: StoredInterposer,
         definitions: Vec<Arc<Definition>>,
-        ram: u64,
+        ram: RamLayout,
     ) -> Result<Self, StoredInterposerError> {
         use StoredInterposerError::Impossible;
         let StoredInterposer { gv, programs, probes, sites, modules, user, words, timers, rest } = stored;

@@ -133,7 +133,7 @@ impl<V: View> View for &mut V {
 /// Whether the guest lets a handler write the byte at an address.
 pub fn is_writable(core: &Core, address: u64) -> bool {
     let found = core.peek_translate(address, Access::Write, false);
-    found.is_some_and(|found| found.writable && found.paddr < core.ram().size())
+    found.is_some_and(|found| found.writable && core.ram().contains(found.paddr, 1))
 }
 
 /// What a handler has written in one run: seen by that run alone.

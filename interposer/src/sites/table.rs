@@ -144,7 +144,7 @@ impl SiteTable {
         if !paddr.is_multiple_of(bytes) {
             return Err(InsertErrorKind::PointerAlignment { linear, bytes });
         }
-        if paddr.checked_add(bytes).is_none_or(|end| end > core.ram().size()) {
+        if !core.ram().contains(paddr, bytes) {
             return Err(PatchError::OutsideRam(paddr).into());
         }
         let index = match self.at(paddr) {

@@ -54,15 +54,15 @@ pub(crate) fn has_instruction(core: &Core, module: &UserModule, offset: u64, pag
     let into = (offset % PAGE) as usize;
     let content = module.page((offset / PAGE) as usize).and_then(|content| content.get(into..));
     let Some(content) = content.filter(|content| !content.is_empty()) else { return false };
-    let at = page as usize + into;
+    let at = page + into as u64;
     // Most pages differ here, and nothing is decoded for them.
-    if core.ram().bytes().get(at) != content.first() {
+    if core.ram().slice(at, 1) != content.get(..1) {
         return false;
     }
     let bits = if module.width() == Width::Bits64 { 64 } else { 32 };
     let instruction = Decoder::new(bits, content, DecoderOptions::NONE).decode();
     // An instruction that crosses the end of the page does not decode: all bytes on the page count.
     let length = if instruction.is_invalid() { content.len().min(LONGEST) } else { instruction.len() };
-    let found = core.ram().bytes().get(at..at + length);
+    let found = core.ram().slice(at, length);
     found.is_some_and(|found| content.get(..length) == Some(found))
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trapline_emu::symbols::UserModule;
-use trapline_emu::{Core, PAGE};
+use trapline_emu::{Core, PAGE, RamLayout};
 use trapline_os::OsProfile;
 
 /// The probes of one page of a module.
@@ -99,8 +99,7 @@ impl Pages {
 /// Whether the physical page holds this content. The last page of a file is short; the bytes after its end are not
 /// compared.
 fn holds(core: &Core, page: u64, content: &[u8]) -> bool {
-    let at = page as usize;
-    core.ram().bytes().get(at..at + content.len()).is_some_and(|p| p == content)
+    core.ram().slice(page, content.len()).is_some_and(|p| p == content)
 }
 
 /// Whether a probe may stay on a physical page whose bytes have changed: one in a user module's code only while the page
@@ -224,10 +223,10 @@ impl UserProbes {
     }
 
     /// Restores the enabled probes; `None` if the stored form is impossible.
-    pub fn from_stored(stored: Vec<StoredPage>, modules: &UserModules, ram: u64) -> Option<Self> {
+    pub fn from_stored(stored: Vec<StoredPage>, modules: &UserModules, ram: RamLayout) -> Option<Self> {
         let mut pages = Pages::default();
         for (at, StoredPage { module, number, probes, frames }) in stored.into_iter().enumerate() {
-            let placed = frames.iter().all(|frame| frame.is_multiple_of(PAGE) && *frame < ram);
+            let placed = frames.iter().all(|frame| frame.is_multiple_of(PAGE) && ram.contains(*frame, PAGE));
             let ascending = probes.is_sorted_by(|before, after| before < after);
             if !placed || !ascending || pages.add_page(modules.get(module)?, number) != at {
                 return None;

@@ -103,8 +103,7 @@ impl Text {
     /// How far from where it was linked the module is mapped, if the physical page `paddr` at linear `page` is one of its
     /// pages of code.
     fn bias(&self, core: &Core, page: u64, paddr: u64) -> Option<u64> {
-        let at = usize::try_from(paddr).ok()?;
-        let here = core.ram().bytes().get(at..at.checked_add(PAGE as usize)?)?;
+        let here = core.ram().slice(paddr, PAGE as usize)?;
         let compare =
             |number: &u32| self.module.page(*number as usize).map_or(Ordering::Less, |p| p.cmp(here));
         let found = self.pages.binary_search_by(compare).ok()?;

@@ -204,8 +204,7 @@ impl<'a> Present<'a> {
         }
         let content = usize::try_from(number).ok().and_then(|number| module.page(number));
         let holds = |page: &u64| {
-            let there = usize::try_from(*page).ok().and_then(|page| self.core.ram().bytes().get(page..));
-            content.zip(there).is_some_and(|(content, there)| there.starts_with(content))
+            content.is_some_and(|content| self.core.ram().slice(*page, content.len()) == Some(content))
         };
         let found: Vec<u64> = self.core.code_pages().into_iter().filter(holds).collect();
         self.pages.insert(key, found.clone());

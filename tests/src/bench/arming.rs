@@ -10,7 +10,7 @@ use trapline_rpn::{NoSymbols, Width, parse};
 use trapline_tests::interposer;
 
 const AT: u64 = 0x10_0000;
-const SITES: u64 = 10_000;
+pub(super) const SITES: u64 = 10_000;
 /// Bytes from one site to the next, about the size of a function.
 const STEP: u64 = 64;
 /// Upper bound for arming or disarming, in milliseconds.

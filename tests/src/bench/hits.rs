@@ -138,7 +138,7 @@ fn cases(scale: u32) -> Vec<Case> {
         Case {
             code: stepped_loop,
             length: 3,
-            iterations: 400 * scale,
+            iterations: 10_000 * scale,
             ..on("   probe on loopne, abort: stepped in place", 1, 0xe0, "abort", Target::None, "")
         },
     ]

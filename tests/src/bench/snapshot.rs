@@ -7,7 +7,8 @@ use std::time::Instant;
 use trapline_emu::{BootState, CpuMode, CpuModel, Machine, MachineConfig, PAGE, Stop};
 
 const AT: u64 = 0x10000;
-const DATA: u64 = 0x40_0000;
+/// The first page that the guest writes.
+pub(super) const DATA: u64 = 0x40_0000;
 const PAGES: [usize; 3] = [4, 64, 512];
 
 /// `l: mov [edi], ecx; add edi, 4096; dec ecx; jnz l; cli; hlt`.
@@ -15,6 +16,13 @@ const DIRTY: [u8; 13] = [0x89, 0x0f, 0x81, 0xc7, 0, 0x10, 0, 0, 0x49, 0x75, 0xf5
 
 fn machine(pages: usize) -> Result<Machine, Box<dyn Error>> {
     let mut m = Machine::new(&MachineConfig { mem_size: 64 << 20, model: CpuModel::Ia32 })?;
+    load(&mut m, pages);
+    m.write_physical(DATA, &vec![0x5a; pages * PAGE as usize]);
+    Ok(m)
+}
+
+/// The loop that writes to so many pages, and the CPU at its start.
+pub(super) fn load(m: &mut Machine, pages: usize) {
     // mov ecx, pages; mov edi, DATA
     let mut code = vec![0xb9];
     code.extend((pages as u32).to_le_bytes());
@@ -22,12 +30,11 @@ fn machine(pages: usize) -> Result<Machine, Box<dyn Error>> {
     code.extend((DATA as u32).to_le_bytes());
     code.extend(DIRTY);
     m.write_physical(AT, &code);
-    m.write_physical(DATA, &vec![0x5a; pages * PAGE as usize]);
     m.boot(&BootState { mode: CpuMode::Flat32, ip: AT, ax: 0, bx: 0, sp: 0x8000, si: 0 });
-    Ok(m)
 }
 
-fn dirty(m: &mut Machine) -> Result<(), Box<dyn Error>> {
+/// Runs it to its end.
+pub(super) fn dirty(m: &mut Machine) -> Result<(), Box<dyn Error>> {
     match m.run(None, u64::MAX) {
         Stop::Halted => Ok(()),
         other => Err(format!("the page-dirtying loop ended with {other:?}").into()),

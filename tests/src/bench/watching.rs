@@ -26,6 +26,10 @@ fn memory_loop() -> Vec<u8> {
 /// Instructions of one iteration.
 const LENGTH: u64 = 6;
 
+/// Most nanoseconds of a hit, and of a store beside what is watched.
+const HIT_NS: f64 = 250.0;
+const BESIDE_NS: f64 = 150.0;
+
 struct Case {
     what: &'static str,
     watch: Option<Watch>,
@@ -33,40 +37,52 @@ struct Case {
     /// Hits an iteration.
     hits: u64,
     iterations: u32,
-    target: Target,
+    bound: Bound,
+}
+
+/// What an iteration may cost.
+#[derive(Clone, Copy)]
+enum Bound {
+    /// A ratio to the loop without a watch.
+    Ratio(Target),
+    /// Nanoseconds above that loop.
+    More(f64, &'static str),
 }
 
 fn cases(scale: u32) -> Vec<Case> {
     let data = |kind, low, high| Some(Watch { kind, low, high });
-    let watch = |what, watch, hits, target| Case {
+    let watch = |what, watch, hits, bound| Case {
         what,
         watch,
         handler: "abort",
         hits,
-        iterations: if hits == 0 { 200_000 * scale } else { 400 * scale },
-        target,
+        iterations: if matches!(bound, Bound::Ratio(_)) { 200_000 * scale } else { 10_000 * scale },
+        bound,
     };
+    let hit = Bound::More(HIT_NS, "250 ns");
     let (w, rw, x) = (WatchKind::Write, WatchKind::ReadWrite, WatchKind::Execute);
     let far = DATA + 0x8000;
-    let free = Target::AtMost(1.25);
+    let free = Bound::Ratio(Target::AtMost(1.25));
     vec![
-        watch("no watch", None, 0, Target::None),
+        watch("no watch", None, 0, Bound::Ratio(Target::None)),
         watch("a write watched in another page", data(w, far, far + 3), 0, free),
         watch("an access watched in another page", data(rw, far, far + 3), 0, free),
         watch("execution watched elsewhere", data(x, far, far), 0, free),
-        watch("a hit of w: inc dword, abort", data(w, DATA, DATA + 3), 1, Target::None),
-        Case { handler: "exit", ..watch("the same with a record", data(w, DATA, DATA + 3), 1, Target::None) },
-        watch("two hits of rw: inc dword, mov", data(rw, DATA, DATA + 3), 2, Target::None),
-        watch("a hit of x, abort", data(x, AT, AT), 1, Target::None),
-        Case {
-            iterations: 400 * scale,
-            ..watch(
-                "a store beside a watched one, in its page",
-                data(w, DATA + 8, DATA + 11),
-                0,
-                Target::None,
-            )
-        },
+        watch("a hit of w: inc dword, abort", data(w, DATA, DATA + 3), 1, hit),
+        Case { handler: "exit", ..watch("the same with a record", data(w, DATA, DATA + 3), 1, hit) },
+        watch(
+            "two hits of rw: inc dword, mov",
+            data(rw, DATA, DATA + 3),
+            2,
+            Bound::More(2.0 * HIT_NS, "2 x 250 ns"),
+        ),
+        watch("a hit of x, abort", data(x, AT, AT), 1, hit),
+        watch(
+            "a store beside a watched one, in its page",
+            data(w, DATA + 8, DATA + 11),
+            0,
+            Bound::More(BESIDE_NS, "150 ns"),
+        ),
     ]
 }
 
@@ -107,7 +123,10 @@ impl Case {
 /// # Errors
 /// A machine cannot be built, or does not run as expected.
 pub fn rows(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<dyn Error>> {
-    let cases = cases(scale);
+    let mut cases = cases(scale);
+    // The first is what the others are compared with.
+    let mut first = true;
+    cases.retain(|case| std::mem::take(&mut first) || case.what.contains(only));
     let mut warm = Vec::new();
     for case in &cases {
         let (mut m, mut i) = case.prepare()?;
@@ -124,14 +143,20 @@ pub fn rows(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<dyn E
                 plain = ns;
             }
             times[n].push(ns);
-            ratios[n].push(ns / plain);
+            ratios[n].push(match case.bound {
+                Bound::Ratio(_) => ns / plain,
+                Bound::More(most, _) => (ns - plain) / most,
+            });
         }
     }
     let mut rows = Vec::new();
     for ((case, times), ratios) in cases.iter().zip(times).zip(ratios) {
         if case.what.contains(only) {
             let row = Row::plain(case.what, median(times), "ns");
-            rows.push(row.against(median(ratios), "no watch", case.target));
+            rows.push(match case.bound {
+                Bound::Ratio(target) => row.against(median(ratios), "no watch", target),
+                Bound::More(_, words) => row.against(median(ratios), words, Target::AtMost(1.0)),
+            });
         }
     }
     Ok(rows)

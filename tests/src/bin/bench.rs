@@ -19,6 +19,8 @@ mod fuzzing;
 mod hits;
 #[path = "../bench/linux.rs"]
 mod linux;
+#[path = "../bench/memory.rs"]
+mod memory;
 #[path = "../bench/positions.rs"]
 mod positions;
 #[path = "../bench/probes.rs"]
@@ -52,6 +54,9 @@ const PROVIDERS: &str = "providers";
 const DUMPS: &str = "dumps";
 /// The name of the section of the fuzzer for `--only`.
 const FUZZING: &str = "fuzzing";
+/// The name of the section of large memory for `--only`.
+const MEMORY: &str = "memory";
+const MEMORY_TITLE: &str = "Memory that the guest does not touch: 4 GiB against 256 MiB";
 /// The name of the sections of Linux boots for `--only`.
 const LINUX: &str = "linux";
 
@@ -66,7 +71,7 @@ struct Options {
     #[arg(long)]
     forms: bool,
     /// Only the rows of hits, sites and handlers that contain this text; `forms`: only the opcode forms; `providers`: only
-    /// the probes by name; `dumps`: only crash dumps; `fuzzing`: only the fuzzer; `linux`: only the boots of Linux, `linux-686`, `linux-686-stress` and so on: some of them
+    /// the probes by name; `dumps`: only crash dumps; `fuzzing`: only the fuzzer; `memory`: only the costs of memory that the guest does not touch; `linux`: only the boots of Linux, `linux-686`, `linux-686-stress` and so on: some of them
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Output format
@@ -198,6 +203,11 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         table.end(start.elapsed().as_secs_f64());
         return Ok(());
     }
+    if options.only.as_deref() == Some(MEMORY) {
+        table.section(MEMORY_TITLE, &memory::rows(15)?);
+        table.end(start.elapsed().as_secs_f64());
+        return Ok(());
+    }
     hit_sections(options, &mut table)?;
     if options.only.is_some() {
         table.end(start.elapsed().as_secs_f64());
@@ -208,6 +218,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     table.section("Crash dumps", &dumps::rows(if options.quick { 1 } else { 3 })?);
     fuzzing_section(&mut table, if options.quick { 1 } else { 3 })?;
     table.section("Snapshot restore", &snapshot::rows(if options.quick { 50 } else { 200 })?);
+    table.section(MEMORY_TITLE, &memory::rows(if options.quick { 5 } else { 15 })?);
     if options.quick {
         table.note("the boots of GNU Mach and Linux: left out by --quick");
     } else if let Some(guest) = boot::guest() {

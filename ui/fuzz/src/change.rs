@@ -58,7 +58,7 @@ impl Scope {
         Self {
             word: hits.session.target().width().bytes(),
             hits: hits.list.len(),
-            ram: core.ram().size(),
+            ram: core.ram().layout().end(),
             variables: (most(|limits| limits.vars), most(|limits| limits.gvars)),
             vary_variables,
             vary_hits,

@@ -284,8 +284,12 @@ impl Debuggee {
     pub(crate) fn read_memory(&self, address: u64, bytes: &mut [u8]) -> usize {
         if self.physical {
             let ram = self.session().core().ram();
-            let left =
-                usize::try_from(ram.size().saturating_sub(address)).unwrap_or(usize::MAX).min(bytes.len());
+            let end = ram
+                .layout()
+                .ranges()
+                .find(|range| range.contains(&address))
+                .map_or(address, |range| range.end);
+            let left = usize::try_from(end - address).unwrap_or(usize::MAX).min(bytes.len());
             let Some(part) = bytes.get_mut(..left) else { return 0 };
             return if !part.is_empty() && ram.read(address, part) { left } else { 0 };
         }

@@ -45,7 +45,7 @@ pub enum NumberError {
     #[error("`{0}` is not a time of the guest; write 500us, 10ms, 1s or 2m")]
     NotVirtual(String),
     /// It is not a size that guest memory can have.
-    #[error("guest memory of {} is not possible; use 1M to 3G, in multiples of 4K", counted(*.0, "byte"))]
+    #[error("guest memory of {} is not possible; use 1M to 32G, in multiples of 4K", counted(*.0, "byte"))]
     Memory(u64),
     /// It is not a size that a channel can have.
     #[error("`{0}` is not a channel size; use at least one byte and one sub-buffer, at most 4G in all")]

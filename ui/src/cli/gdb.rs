@@ -29,7 +29,7 @@ pub struct GdbArgs {
     /// The kernel command line.
     #[command(flatten)]
     pub cmdline: CmdlineArgs,
-    /// Guest memory in bytes, from 1M to 3G [default: 256M]
+    /// Guest memory in bytes, from 1M to 32G [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = numbers::memory, help_heading = "Guest")]
     pub mem: Option<u64>,
     /// Devices.

@@ -40,7 +40,7 @@ pub struct MachineArgs {
     /// Read kernel symbols from this System.map or ELF file; may be repeated
     #[arg(long, value_name = "FILE", help_heading = "Guest")]
     pub sym: Vec<PathBuf>,
-    /// Guest memory in bytes, from 1M to 3G [default: 256M]
+    /// Guest memory in bytes, from 1M to 32G [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = numbers::memory, help_heading = "Guest")]
     pub mem: Option<u64>,
     /// The kernel command line.

@@ -107,7 +107,7 @@ impl Memory<'_> {
             None if self.paging.enabled() => self.mapped(va)?,
             None => return None,
         };
-        (paddr < self.core.ram().size()).then_some(paddr)
+        self.core.ram().contains(paddr, 1).then_some(paddr)
     }
 
     /// `len` bytes at `va`.

@@ -71,11 +71,12 @@ pub(crate) enum Op {
         size: u8,
         len: u8,
     },
-    /// LOOP and JRCXZ: the count register has `bits` bits.
+    /// LOOP and JRCXZ: the count register has `bits` bits. LOOPE and LOOPNE want ZF to have a value.
     Loop {
         by: u64,
         bits: u8,
         len: u8,
+        zero: Option<bool>,
     },
     Jrcxz {
         by: u64,
@@ -137,7 +138,12 @@ pub(crate) fn op_of(i: &Instruction, bits: u32) -> Option<Op> {
         M::Pushfq => Op::Pushf { size: 8, len },
         M::Popfd => Op::Popf { size: 4, len },
         M::Popfq => Op::Popf { size: 8, len },
-        M::Loop if near(i) => Op::Loop { by: distance(i), bits: count_bits(i.code())?, len },
+        M::Loop | M::Loope | M::Loopne if near(i) => Op::Loop {
+            by: distance(i),
+            bits: count_bits(i.code())?,
+            len,
+            zero: (i.mnemonic() != M::Loop).then_some(i.mnemonic() == M::Loope),
+        },
         M::Jecxz | M::Jrcxz if near(i) => Op::Jrcxz { by: distance(i), bits: count_bits(i.code())?, len },
         M::Cli => Op::Cli { len },
         M::Sti => Op::Sti { len },
@@ -165,8 +171,9 @@ fn push_of(i: &Instruction, len: u8) -> Option<Op> {
 fn count_bits(code: Code) -> Option<u8> {
     use Code as C;
     match code {
-        C::Loop_rel8_32_ECX | C::Loop_rel8_64_ECX | C::Jecxz_rel8_32 | C::Jecxz_rel8_64 => Some(32),
-        C::Loop_rel8_64_RCX | C::Jrcxz_rel8_64 => Some(64),
+        C::Loop_rel8_32_ECX | C::Loope_rel8_32_ECX | C::Loopne_rel8_32_ECX | C::Jecxz_rel8_32 => Some(32),
+        C::Loop_rel8_64_ECX | C::Loope_rel8_64_ECX | C::Loopne_rel8_64_ECX | C::Jecxz_rel8_64 => Some(32),
+        C::Loop_rel8_64_RCX | C::Loope_rel8_64_RCX | C::Loopne_rel8_64_RCX | C::Jrcxz_rel8_64 => Some(64),
         _ => None,
     }
 }
@@ -238,8 +245,9 @@ fn set_gpr(core: &Core, reg: u8, value: u64, size: u8) {
     env.set_gpr(reg.into(), value);
 }
 
-/// EFLAGS.IF.
+/// EFLAGS.IF and EFLAGS.ZF.
 const IF: u64 = 0x200;
+const ZF: u64 = 0x40;
 
 /// EFLAGS after CLI and STI, if IOPL permits them.
 fn interrupt_flag(core: &Core) -> Result<u64, Fault> {
@@ -324,10 +332,11 @@ pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
             core.env().set_eip(ip);
         }
         Op::Jcc { condition, by, len } => branch(core, holds(condition, core.eflags()), by, len),
-        Op::Loop { by, bits, len } => {
+        Op::Loop { by, bits, len, zero } => {
             let left = count(core, bits, 1);
             core.env().set_gpr(CX, left);
-            branch(core, left != 0, by, len);
+            let holds = zero.is_none_or(|zero| zero == (core.eflags() & ZF != 0));
+            branch(core, left != 0 && holds, by, len);
         }
         Op::Jrcxz { by, bits, len } => branch(core, count(core, bits, 0) == 0, by, len),
         Op::Popf { size, len } => {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use trapline_emu::{Core, Watch};
+use trapline_emu::{Core, RamLayout, Watch};
 
 /// Sites of a piece.
 const PIECE: usize = 64;
@@ -56,15 +56,15 @@ impl SavedSites {
         self.pieces.iter().map(|piece| piece.len()).sum()
     }
 
-    /// Whether it is possible for `probes` probes and `ram` bytes of memory.
-    pub fn is_sound(&self, probes: usize, ram: u64) -> bool {
+    /// Whether it is possible for `probes` probes in a machine whose memory is `ram`.
+    pub fn is_sound(&self, probes: usize, ram: RamLayout) -> bool {
         let mut places = BTreeSet::new();
         self.iter().all(|site| {
             let known = site.probes.iter().all(|probe| (*probe as usize) < probes);
             let user = site.stub.is_some_and(|stub| stub.user);
             let own = match site.watch {
                 Some(watch) => watch.low <= watch.high && places.insert((watch.low, Some(watch.high))),
-                None => user || site.paddr < ram && places.insert((site.paddr, None)),
+                None => user || ram.contains(site.paddr, 1) && places.insert((site.paddr, None)),
             };
             known && own && site.probes.is_sorted_by(|one, other| one < other)
         })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trapline_dump::notes::{self, VMCOREINFO};
 use trapline_dump::{CrashDump, MachineHead, Mapped, Vmcore};
 use trapline_emu::load::{LoadPlan, Width};
-use trapline_emu::{Access, Core, PAGE};
+use trapline_emu::{Access, Core, PAGE, RamLayout};
 use trapline_interposer::DumpTaker;
 use trapline_os::OsProfile;
 use trapline_providers::Target;
@@ -58,7 +58,8 @@ fn head(core: &Core, target: &Target, profile: Option<&dyn OsProfile>) -> Machin
     let kernel = kernel(plan);
     let distance = kernel.and_then(|kernel| Some(kernel.vaddr?.wrapping_sub(kernel.paddr)));
     let direct = direct_map(core, target, distance);
-    let memory = ranges(core.ram().size()).into_iter().flat_map(|range| direct.divide(core, range)).collect();
+    let memory =
+        ranges(core.ram().layout()).into_iter().flat_map(|range| direct.divide(core, range)).collect();
     let pid = profile.and_then(|profile| profile.current(core)).map_or(0, |task| task.pid);
     let info = plan.linux.is_some().then(|| vmcoreinfo(core, target, &direct)).flatten();
     // In the kernel's own mapping of all memory, its image needs no entry.
@@ -67,8 +68,11 @@ fn head(core: &Core, target: &Target, profile: Option<&dyn OsProfile>) -> Machin
 }
 
 /// The memory, as firmware lists it.
-fn ranges(size: u64) -> Vec<(u64, u64)> {
-    [(0, size.min(LOW_END)), (HIGH_START, size)].into_iter().filter(|(start, end)| start < end).collect()
+fn ranges(layout: RamLayout) -> Vec<(u64, u64)> {
+    let low = layout.low_end();
+    let first = [(0, low.min(LOW_END)), (HIGH_START, low)].into_iter();
+    let rest = layout.ranges().skip(1).map(|range| (range.start, range.end));
+    first.chain(rest).filter(|(start, end)| start < end).collect()
 }
 
 /// The kernel's image in the upper half of the address space: its segments at one distance from their physical place.
@@ -160,7 +164,7 @@ fn vmcoreinfo(core: &Core, target: &Target, direct: &DirectMap) -> Option<Vec<u8
     match pointer {
         Some(pointer) => note_at(core, direct.paddr(core.ram().read_int(pointer, size))?),
         None => {
-            let size = core.ram().size().min(MOST_SEARCHED);
+            let size = core.ram().layout().end().min(MOST_SEARCHED);
             (0..size).step_by(PAGE as usize).find_map(|paddr| note_at(core, paddr))
         }
     }
@@ -173,7 +177,7 @@ fn note_at(core: &Core, paddr: u64) -> Option<Vec<u8>> {
     if ram.read_int(paddr, 4) != VMCOREINFO.len() as u64 + 1 {
         return None;
     }
-    let size = ram.size().checked_sub(paddr)?.min(MOST_INFO as u64);
+    let size = ram.layout().end().checked_sub(paddr)?.min(MOST_INFO as u64);
     let mut bytes = vec![0; size as usize];
     // A dump may lack the second page.
     if !ram.read(paddr, &mut bytes) {

@@ -319,7 +319,7 @@ impl Session {
     ) -> Result<SavedInterposer, SnapshotError> {
         let definitions = origins.iter().map(|origin| origin.definition(&self.target));
         let definitions: Vec<_> = definitions.collect::<Result<_, _>>()?;
-        let ram = self.machine.core().ram().size();
+        let ram = self.machine.core().ram().layout();
         let saved = SavedInterposer::from_stored(state, definitions, ram)?;
         if new_interposer(&self.target, &self.probing, &|| None).could_be(&saved) {
             Ok(saved)
