@@ -47,6 +47,7 @@ mod guest_linux_d;
 mod guest_linux_dti;
 mod guest_linux_fbt;
 mod guest_linux_listing;
+mod guest_linux_memory;
 mod guest_linux_module_probes;
 mod guest_linux_modules;
 mod guest_linux_pid;

@@ -51,6 +51,14 @@ pub struct End {
     pub counters: Vec<(String, serde_json::Value)>,
 }
 
+impl End {
+    /// The guest's time at the end, in nanoseconds, where it is among the counters.
+    pub fn virtual_ns(&self) -> Option<u64> {
+        let (_, value) = self.counters.iter().find(|(name, _)| name == "virtual_ns")?;
+        value.as_u64()
+    }
+}
+
 /// The answer to a command that was given during the run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reply {

@@ -363,9 +363,7 @@ impl<W: Write> Sink for PerfettoSink<W> {
 
     fn end(&mut self, end: &End) -> io::Result<()> {
         self.flush()?;
-        let last =
-            end.counters.iter().find(|(name, _)| name == "virtual_ns").and_then(|(_, value)| value.as_u64());
-        self.now = self.now.max(last.unwrap_or(0));
+        self.now = self.now.max(end.virtual_ns().unwrap_or(0));
         let time = self.now;
         for object in std::mem::take(&mut self.left) {
             self.counters(&object, time)?;

@@ -75,8 +75,7 @@ impl Top {
 
     /// The run has ended.
     pub fn end(&mut self, end: &End) {
-        let time = end.counters.iter().find(|(name, _)| name == "virtual_ns");
-        let time_ns = time.and_then(|(_, value)| value.as_u64()).unwrap_or(self.now.time_ns);
+        let time_ns = end.virtual_ns().unwrap_or(self.now.time_ns);
         self.reach(Moment { icount: end.insns, time_ns });
     }
 
