@@ -40,6 +40,7 @@ mod guest_d_transparency;
 mod guest_embedded;
 mod guest_fuzz;
 mod guest_gnumach;
+mod guest_gnumach_13;
 mod guest_gnumach_stacks;
 mod guest_linux_bad_input;
 mod guest_linux_boot;
