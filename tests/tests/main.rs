@@ -46,6 +46,7 @@ mod guest_linux_bad_input;
 mod guest_linux_boot;
 mod guest_linux_d;
 mod guest_linux_dti;
+mod guest_linux_dumps;
 mod guest_linux_fbt;
 mod guest_linux_listing;
 mod guest_linux_module_probes;
