@@ -56,6 +56,7 @@ mod guest_linux_probes;
 mod guest_linux_releases;
 mod guest_linux_stacks;
 mod guest_linux_static;
+mod guest_linux_static_modules;
 mod guest_linux_stress;
 mod guest_linux_strict;
 mod guest_linux_symbols;
