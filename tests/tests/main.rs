@@ -62,6 +62,7 @@ mod guest_linux_strict;
 mod guest_linux_symbols;
 mod guest_linux_system;
 mod guest_linux_transparency;
+mod guest_linux_virtio;
 mod guest_memtest86;
 mod guest_recordings;
 mod guest_source_lines;
