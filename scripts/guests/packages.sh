@@ -14,6 +14,15 @@ fetch_gnumach() {
     record gnumach gnumach.gz
 }
 
+# fetch_gnumach_of ARCH FLAVOUR SUITE NAME: the kernel of that package of another release of Debian as NAME.gz.
+fetch_gnumach_of() {
+    local suite=$3
+    have "$4.gz" && return
+    fetch_deb "$1" "gnumach-image-1.8-$2" './boot/*'
+    keep 0644 "$tree/boot/gnumach-1.8-$2.gz" "$4.gz"
+    record "$4.gz"
+}
+
 # fetch_linux ARCH FLAVOUR [VERSION SUITE]: linux-FLAVOUR, its configuration, and modules-FLAVOUR/ with modules.dep. The
 # kernel of another release of Debian has its version before the flavour: linux-VERSION-FLAVOUR.
 fetch_linux() {

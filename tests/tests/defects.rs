@@ -281,3 +281,61 @@ fn a_watch_on_a_repeated_instructions_target_keeps_its_records_when_that_faults(
         assert_eq!(probes.probe(0).unwrap().3, 1, "the retry is not a new hit");
     }
 }
+
+/// ECX of a repeated instruction.
+const TIMES: u64 = 5;
+
+/// A repeated `ins` or `outs` is one hit, whatever is on it, and is executed as without probes.
+#[test]
+fn a_repeated_instruction_that_moves_to_or_from_a_port_is_one_hit() {
+    for (bits, code) in [
+        (32, &[0xf3, 0x6c][..]),   // rep insb
+        (32, &[0xf3, 0x66, 0x6d]), // rep insw
+        (32, &[0xf3, 0x6e]),       // rep outsb
+        (32, &[0xf3, 0x6f]),       // rep outsd
+        (64, &[0xf3, 0x6d]),       // rep insd
+        (64, &[0xf3, 0x66, 0x6f]), // rep outsw
+    ] {
+        for (on_site, watched) in [(true, false), (false, true), (true, true)] {
+            let boot = || {
+                let mut guest =
+                    Setup::bits(bits).code(&[code, &[0xf4]].concat()).at(CELL, b"a text to print").boot();
+                // The port of the debug console, which prints what is written and reads as its number.
+                guest.set(1, TIMES).set(2, 0xe9).set(6, CELL).set(7, CELL + 0x40);
+                guest
+            };
+            let mut plain = boot();
+            assert_eq!(plain.run(), Stop::Halted);
+            let mut guest = boot();
+            let (mut probes, mut each) = (interposer(), 0);
+            let width = if bits == 64 { Width::W64 } else { Width::W32 };
+            let watch = trapline_emu::Watch { low: CODE, high: CODE, kind: trapline_emu::WatchKind::Execute };
+            for (place, kind) in [
+                (
+                    Place::Kernel { linear: CODE, paddr: CODE },
+                    on_site.then(|| format!("opcode = {}", code[0])),
+                ),
+                (Place::Watch(watch), watched.then(|| "watchpoint = x".to_owned())),
+            ] {
+                let Some(kind) = kind else { continue };
+                let text = format!(
+                    "name = v\nmodtype = kernel\naddress = {CODE:#x}\n{kind}\npush r, ecx\nlog 1\nexit"
+                );
+                let program = parse("v.rpn", &text).unwrap().link(width, &NoSymbols).unwrap();
+                probes.insert(guest.m.core_mut(), "v", program, vec![place]).unwrap();
+                each += 1;
+            }
+            let limit = guest.m.icount() + 1000;
+            assert_eq!(guest.m.run(Some(&mut probes as &mut dyn TrapInterposer), limit), Stop::Halted);
+            let told = format!("{code:02x?}, site {on_site}, watched {watched}");
+            assert_eq!((guest.gpr(1), guest.count()), (0, plain.count()), "{told}");
+            assert_eq!(guest.m.digest(), plain.m.digest(), "{told}");
+            assert_eq!(guest.m.console(), plain.m.console(), "{told}");
+            let outs = code.last().is_some_and(|opcode| matches!(opcode, 0x6e | 0x6f));
+            assert_eq!(guest.m.console().starts_with(b"a"), outs, "{told}");
+            let records = probes.channels().records();
+            let seen: Vec<u64> = records.iter().map(|record| u64::from(record.data[0])).collect();
+            assert_eq!((probes.stats().hits, seen), (each, vec![TIMES; each as usize]), "{told}");
+        }
+    }
+}

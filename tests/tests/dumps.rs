@@ -1,38 +1,29 @@
-//! Crash dumps, as the tools for them read them: makedumpfile, vmcore-dmesg, gdb, readelf; and dumps that qemu and
-//! makedumpfile write, as we read them.
+//! Crash dumps of small guests, as gdb and readelf read them, and dumps that qemu writes, as we read them.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use super::cli::{Ran, folder, trapline};
 use std::fs::File;
 use std::io::BufWriter;
 use std::sync::Arc;
 use tempfile::TempDir;
-use trapline_session::trapline_emu::{PAGE, PhysMem};
+use trapline_session::trapline_emu::PhysMem;
 use trapline_session::{
-    Compression, Condition, DumpFile, DumpFormat, Ending, GuestBuilder, How, Limits, Listing, Session, Wanted,
+    Compression, Condition, DumpFile, GuestBuilder, How, Limits, Listing, Session, Wanted,
 };
-use trapline_tests::boot::LINUX_LIMIT;
-use trapline_tests::linux::{KERNELS, Linux, QUICK};
 use trapline_tests::root;
 
-/// What a kernel says when it is about to start the first program.
-const INIT: &str = "Run /init as init process";
-/// What the guest's script says when its processes sleep.
-const READY: &str = "the guest is ready";
-
 /// A file of `.guests/`.
-fn guest(name: &str) -> String {
+pub fn guest(name: &str) -> String {
     let path = root().join(".guests").join(name);
     assert!(path.exists(), "{}: run `make guests` first", path.display());
     path.display().to_string()
 }
 
 /// Runs a tool of the host; its output, standard error included.
-fn tool(folder: &Path, program: &str, args: &[&str]) -> String {
+pub fn tool(folder: &Path, program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).current_dir(folder).stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}; run scripts/bootstrap"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -40,30 +31,19 @@ fn tool(folder: &Path, program: &str, args: &[&str]) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-fn ran(folder: &Path, args: &[&str]) -> Ran {
+pub fn ran(folder: &Path, args: &[&str]) -> Ran {
     let ran = trapline(folder, args);
     assert_eq!(ran.code, 0, "{args:?}: {}", ran.err);
     ran
 }
 
-/// A kernel with a module and some processes.
-fn booted(folder: &Path, linux: &Linux) -> Session {
-    let script = format!("insmod /dummy.ko\nsleep 1000 &\necho {READY}\nsleep 1000\n");
-    let initrd = linux.image(folder, &["dummy"], &[], &script).unwrap();
-    let kernel = guest(&format!("linux-{}", linux.flavour));
-    let mut session = GuestBuilder::image(&kernel).initrd(initrd).append(QUICK).start().unwrap();
-    let ending = session.run_until(&Condition::end().or_console(READY), &Limits::insns(LINUX_LIMIT));
-    assert_eq!(ending, Ending::Until(READY.to_owned()));
-    session
-}
-
-fn write(session: &Session, path: &Path, compression: Compression) {
+pub fn write(session: &Session, path: &Path, compression: Compression) {
     let mut file = BufWriter::new(File::create(path).unwrap());
     session.vmcore().write(&mut file, compression).unwrap();
 }
 
 /// A list of the live machine, as the command prints it.
-fn listed(session: &Session, wanted: &Wanted) -> String {
+pub fn listed(session: &Session, wanted: &Wanted) -> String {
     let target = Arc::clone(session.target());
     let how = How { digits: 2 + 2 * target.width().bytes(), ..How::default() };
     let found = session.present(|present| Listing::find(&target, Some(present), wanted)).unwrap();
@@ -77,14 +57,14 @@ fn without_files(lines: &str) -> String {
 }
 
 /// The stacks of a live machine, as the command prints their frames.
-fn frames(session: &Session) -> Vec<String> {
+pub fn frames(session: &Session) -> Vec<String> {
     let digits = 2 + 2 * session.target().width().bytes();
     let all = session.stacks(64).into_iter().flat_map(|stack| stack.frames);
     all.map(|frame| format!("{:#0digits$x}  {}", frame.ip, frame.symbol.unwrap_or("-".to_owned()))).collect()
 }
 
 /// Asserts that a dump has the lists of the live machine.
-fn assert_lists(folder: &Path, file: &str, live: &Session, more: &[&str]) {
+pub fn assert_lists(folder: &Path, file: &str, live: &Session, more: &[&str]) {
     let list = |what: &str| ran(folder, &[&["-q", "dump", file, "--list", what], more].concat()).out;
     assert_eq!(list("processes"), listed(live, &Wanted::Processes), "{file}");
     assert_eq!(without_files(&list("modules")), without_files(&listed(live, &Wanted::Modules)), "{file}");
@@ -92,136 +72,6 @@ fn assert_lists(folder: &Path, file: &str, live: &Session, more: &[&str]) {
     let found: Vec<&str> = stacks.lines().filter_map(|line| line.strip_prefix("        ")).collect();
     let expected = frames(live);
     assert!(found.len() > 5 && found == expected, "{file}: {stacks}");
-}
-
-/// Whether both dumps have this memory, where both have it.
-fn assert_same_memory(one: &Path, other: &Path, size: u64) -> u64 {
-    let (one, other) = (DumpFile::open(one).unwrap(), DumpFile::open(other).unwrap());
-    let (mut a, mut b) = ([0; PAGE as usize], [0; PAGE as usize]);
-    let mut compared = 0;
-    for paddr in (0..size).step_by(PAGE as usize) {
-        if one.read(paddr, &mut a) && other.read(paddr, &mut b) {
-            assert!(a == b, "{paddr:#x}");
-            compared += 1;
-        }
-    }
-    compared
-}
-
-/// makedumpfile of a kernel's own architecture, which reads no other's dumps.
-fn makedumpfile(folder: &Path, linux: &Linux, args: &[&str]) -> String {
-    if linux.arch != "i386" {
-        return tool(folder, "makedumpfile", args);
-    }
-    let (ld, libraries) = (guest("i386/ld-linux.so.2"), guest("i386"));
-    let program = guest("i386/makedumpfile");
-    tool(folder, "qemu-i386", &[&[ld.as_str(), "--library-path", &libraries, &program], args].concat())
-}
-
-fn the_tools_of_crash_dumps_read(linux: &Linux) {
-    let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let session = booted(here, linux);
-    write(&session, &here.join("vmcore"), Compression::None);
-    let wide = linux.arch != "i386";
-    assert_lists(here, "vmcore", &session, &[]);
-    // A kernel of 32 bits has no types in memory. What its file shows is the same.
-    if !wide {
-        assert_lists(here, "vmcore", &session, &["--symbols", &guest(&format!("linux-{}", linux.flavour))]);
-    }
-    // The kernel's messages, by three readers.
-    makedumpfile(here, linux, &["--dump-dmesg", "-f", "vmcore", "dmesg"]);
-    let messages = std::fs::read_to_string(here.join("dmesg")).unwrap();
-    assert!(messages.contains("Linux version 6.1") && messages.contains(INIT), "{messages}");
-    assert_eq!(tool(here, "vmcore-dmesg", &["vmcore"]), messages);
-    // For these the dump of any kernel suffices.
-    assert_eq!(ran(here, &["dump", "vmcore", "--list", "console"]).out, messages);
-    assert_eq!(session.log().unwrap(), messages.as_bytes());
-    // Filtered and compressed: what is left is what we have written, and has the same lists.
-    for (n, how) in [&["-d", "31", "-c"][..], &["-d", "0", "-l"], &["-d", "31", "-E"]].iter().enumerate() {
-        let file = format!("filtered.{n}");
-        makedumpfile(here, linux, &[how, &["-f", "vmcore", &file][..]].concat());
-        let compared = assert_same_memory(&here.join("vmcore"), &here.join(&file), 256 << 20);
-        assert!(compared > 5_000, "{how:?}: {compared} pages");
-        let list = |what: &str| ran(here, &["-q", "dump", &file, "--list", what]).out;
-        assert_eq!(list("processes"), listed(&session, &Wanted::Processes), "{how:?}");
-        assert_eq!(list("console"), messages, "{how:?}");
-    }
-    // What we compress, it reads.
-    write(&session, &here.join("vmcore.zlib"), Compression::Zlib);
-    write(&session, &here.join("vmcore.zstd"), Compression::Zstd);
-    // Of a 32-bit kernel it does not even read its own.
-    if wide {
-        makedumpfile(here, linux, &["--dump-dmesg", "-f", "vmcore.zlib", "again"]);
-        assert!(std::fs::read_to_string(here.join("again")).unwrap() == messages);
-    }
-    for file in ["vmcore.zlib", "vmcore.zstd"] {
-        assert_eq!(assert_same_memory(&here.join("vmcore"), &here.join(file), 256 << 20), 65_440);
-        assert_eq!(DumpFile::open(&here.join(file)).unwrap().info().format, DumpFormat::Compressed);
-    }
-    assert_lists(here, "vmcore.zstd", &session, &[]);
-    programs_read(here, &session, wide);
-    // gdb sees the CPU where it was, and its code at the kernel's addresses.
-    let info = DumpFile::open(&here.join("vmcore")).unwrap().info();
-    let ip = info.cpus[0].0.ip;
-    let pc = format!("{ip:#x}");
-    let shown = tool(here, "gdb", &["-nx", "-batch", "-c", "vmcore", "-ex", "x/i $pc", "-ex", "p/x $cs"]);
-    assert!(shown.contains(&format!("=> {pc}:")) && !shown.contains("(bad)"), "{shown}");
-    let selector = if linux.arch == "i386" { "0x60" } else { "0x10" };
-    assert!(shown.contains(&format!("= {selector}")), "{shown}");
-}
-
-/// D and RPN programs see in a dump what they see of the machine.
-fn programs_read(here: &Path, session: &Session, has_types: bool) {
-    let profile = session.processes();
-    let current = session.stacks(64).into_iter().find(|stack| stack.running).unwrap();
-    let d = |clause: &str| ran(here, &["-q", "dump", "vmcore", "-n", clause]).out;
-    let out = d("BEGIN { printf(\"%s %d %d\\n\", execname, pid, tid); @[execname] = count(); stack(); }");
-    let own = format!("{} {} {}\n", current.name, current.tgid, current.pid);
-    assert!(out.contains(&own), "{out}");
-    for frame in current.frames.iter().take(10).filter_map(|frame| frame.symbol.as_deref()) {
-        assert!(out.contains(frame.split('+').next().unwrap()), "{frame}: {out}");
-    }
-    assert!(profile.iter().any(|task| task.name == current.name && task.pid == current.pid));
-    let rpn = ["-q", "dump", "vmcore", "--rpn", "BEGIN { push pid; log 1 }", "-f", "json"];
-    let out = ran(here, &rpn).out;
-    assert!(out.lines().count() >= 3 && out.contains("\"type\":\"end\""), "{out}");
-    let out = ran(here, &["-q", "list", "vmcore", "do_sys_open*"]).out;
-    assert!(out.contains("do_sys_openat2"), "{out}");
-    let out = ran(here, &["-q", "list", "vmcore", "fbt::vfs_read:entry"]).out;
-    assert!(out.contains("vfs_read"), "{out}");
-    if has_types {
-        let out = d("BEGIN { print(*(struct task_struct *)curthread); printf(\"%d\", `jiffies > 0); }");
-        assert!(out.contains("(struct task_struct) {") && out.contains(".comm = "), "{out}");
-    }
-}
-
-#[test]
-fn guest_linux_amd64_dumps_are_read_by_makedumpfile_and_gdb_at_length() {
-    the_tools_of_crash_dumps_read(KERNELS.iter().find(|linux| linux.flavour == "cloud-amd64").unwrap());
-}
-
-#[test]
-fn guest_linux_686_dumps_are_read_by_makedumpfile_and_gdb_at_length() {
-    the_tools_of_crash_dumps_read(KERNELS.iter().find(|linux| linux.flavour == "686").unwrap());
-}
-
-#[test]
-fn guest_linux_a_panic_is_dumped_with_its_message() {
-    let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    // There is no root file system, so the kernel panics.
-    let kernel = guest("linux-cloud-amd64");
-    let ran = trapline(
-        here,
-        &["run", &kernel, "--append", QUICK, "--console", "none", "--dump-on-crash", "vmcore"],
-    );
-    assert_eq!(ran.code, 4, "{}", ran.err);
-    let messages = tool(here, "vmcore-dmesg", &["vmcore"]);
-    assert!(messages.contains("Kernel panic - not syncing: VFS: Unable to mount root fs"), "{messages}");
-    // A run that does not crash leaves no file.
-    let ran = trapline(here, &["run", "embedded:ia32", "--limit-insns", "1M", "--dump-on-crash", "none"]);
-    assert_eq!((ran.code, here.join("none").exists()), (124, false), "{}", ran.err);
 }
 
 #[test]
@@ -416,56 +266,6 @@ fn a_core_of_qemu_is_read() {
         assert!(dump.read(0, &mut found), "{file}");
         assert!(found == expected && found.iter().any(|byte| *byte != 0), "{file}");
         assert_eq!(dump.info().cpus.len(), 1, "{file}");
-    }
-}
-
-#[test]
-fn guest_linux_a_core_of_qemu_and_an_image_of_its_memory_have_the_same_lists_at_length() {
-    let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let linux = KERNELS.iter().find(|linux| linux.flavour == "cloud-amd64").unwrap();
-    let script = format!("insmod /dummy.ko\nsleep 1000 &\necho {READY}\nsleep 1000\n");
-    let initrd = linux.image(here, &["dummy"], &[], &script).unwrap();
-    // The kernel is at a random address.
-    let mut qemu = Command::new("qemu-system-x86_64")
-        .args(["-M", "pc", "-m", "128", "-nodefaults", "-display", "none", "-monitor", "stdio"])
-        .args(["-serial", "file:serial", "-kernel", &guest("linux-cloud-amd64")])
-        .args(["-append", "console=ttyS0", "-initrd"])
-        .arg(initrd)
-        .current_dir(here)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut monitor = qemu.stdin.take().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while !std::fs::read(here.join("serial")).is_ok_and(|text| String::from_utf8_lossy(&text).contains(READY))
-    {
-        assert!(Instant::now() < deadline && qemu.try_wait().unwrap().is_none(), "qemu does not boot");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    let commands =
-        "stop\ndump-guest-memory core\ndump-guest-memory -z core.z\npmemsave 0 0x8000000 memory\nquit\n";
-    monitor.write_all(commands.as_bytes()).unwrap();
-    drop(monitor);
-    assert!(qemu.wait().unwrap().success());
-    let list = |file: &str, what: &str, more: &[&str]| {
-        ran(here, &[&["-q", "dump", file, "--list", what], more].concat()).out
-    };
-    // What the kernel has sent to the console is in its log, in the same order.
-    let messages = list("core", "console", &[]);
-    let serial = String::from_utf8_lossy(&std::fs::read(here.join("serial")).unwrap()).into_owned();
-    let mut logged = messages.lines();
-    for line in serial.lines().map(str::trim_end).filter(|line| line.starts_with("[ ")) {
-        assert!(logged.any(|other| other.trim_end() == line), "{line}: {messages}");
-    }
-    let processes = list("core", "processes", &[]);
-    assert!(processes.contains("swapper/0") && processes.contains("/bin/busybox"), "{processes}");
-    assert!(list("core", "modules", &[]).contains("dummy"));
-    assert!(list("core", "stacks", &[]).contains("schedule+"));
-    for (file, more) in [("core", &[][..]), ("core.z", &[]), ("memory", &["--raw"])] {
-        assert_eq!(list(file, "console", more), messages, "{file}");
-        assert_eq!(list(file, "processes", more), processes, "{file}");
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trapline_providers::FunctionGlob;
 use trapline_session::{Condition, Ending, Limits};
 use trapline_tests::boot::{LINUX_LIMIT, LinuxBoot, PROMPT};
-use trapline_tests::linux::{KERNELS, QUICK};
+use trapline_tests::linux::{KERNELS, Linux, QUICK};
 use trapline_tests::{pairing, root};
 
 const CLOUD: [&str; 2] = [".guests/linux-cloud-amd64", ".guests/initramfs-amd64.cpio.gz"];
@@ -176,8 +176,7 @@ fn guest_a_tracepoint_with_one_listener_has_its_hits() {
 }
 
 /// A module's tracepoints have the hits that ftrace counts; as static probes they also have hits while ftrace is off.
-#[test]
-fn guest_tracepoints_of_a_module_have_the_hits_that_ftrace_counts_at_length() {
+fn module_events_are_counted(flavour: &str) {
     const EVENTS: [&str; 3] = ["ext4_unlink_enter", "ext4_evict_inode", "ext4_request_inode"];
     const MODULES: [&str; 6] = ["loop", "crc16", "mbcache", "jbd2", "crc32c_generic", "ext4"];
     let each = |line: &str| EVENTS.map(|event| line.replace("EVENT", event)).concat();
@@ -194,20 +193,12 @@ fn guest_tracepoints_of_a_module_have_the_hits_that_ftrace_counts_at_length() {
         &each("echo \"counted EVENT $(grep -c EVENT: trace)\"\n"),
         "echo tracepoint: end\npoweroff -f\n",
     ];
-    let linux = KERNELS.iter().find(|linux| linux.flavour == "amd64").unwrap();
+    let linux = Linux::of(flavour).unwrap();
     let folder = tempfile::TempDir::new().unwrap();
     let image = linux.image(folder.path(), &MODULES, &[], &script.concat()).unwrap().display().to_string();
     let console = folder.path().join("console").display().to_string();
-    let args = [
-        "run",
-        ".guests/linux-amd64",
-        "--initrd",
-        &image,
-        "--until",
-        "tracepoint: end",
-        "--console",
-        &console,
-    ];
+    let kernel = format!(".guests/linux-{flavour}");
+    let args = ["run", &kernel, "--initrd", &image, "--until", "tracepoint: end", "--console", &console];
     let clauses =
         ["tracepoint", "sdt"].map(|provider| format!("{provider}:ext4:ext4:{{{}}}", EVENTS.join(",")));
     let ran =
@@ -221,25 +212,65 @@ fn guest_tracepoints_of_a_module_have_the_hits_that_ftrace_counts_at_length() {
     for (event, least) in EVENTS.iter().zip([2, 2, 9]) {
         let counted = text.lines().find_map(|line| line.strip_prefix(&format!("counted {event} ")));
         let counted: usize = counted.unwrap_or_else(|| panic!("{text}")).trim().parse().unwrap();
-        assert!(counted >= least, "{event}: {counted}\n{text}");
-        assert_eq!(hits("tracepoint", event), counted, "{event}");
+        assert!(counted >= least, "{flavour}, {event}: {counted}\n{text}");
+        assert_eq!(hits("tracepoint", event), counted, "{flavour}, {event}");
         let more = if *event == "ext4_request_inode" { 0 } else { 1 };
-        assert!(hits("sdt", event) >= counted + more, "{event}");
+        assert!(hits("sdt", event) >= counted + more, "{flavour}, {event}");
     }
-    assert_eq!(hits("sdt", "ext4_unlink_enter"), 3);
+    assert_eq!(hits("sdt", "ext4_unlink_enter"), 3, "{flavour}");
+}
+
+#[test]
+fn guest_tracepoints_of_a_module_have_the_hits_that_ftrace_counts_at_length() {
+    module_events_are_counted("amd64");
+}
+
+#[test]
+fn guest_tracepoints_of_a_module_of_debian_11_and_13_have_the_hits_that_ftrace_counts_at_length() {
+    module_events_are_counted("5.10-amd64");
+    module_events_are_counted("6.12-amd64");
 }
 
 /// The tracepoints of a module are those of its table, and its types are not known: arguments are words.
 #[test]
 fn guest_a_modules_tracepoints_are_listed() {
-    let file = "/lib/ext4.ko=.guests/modules-amd64/ext4.ko";
-    for (provider, rule) in [("sdt", "static key, "), ("tracepoint", "call of the listener, ")] {
+    for flavour in ["amd64", "5.10-amd64", "6.12-amd64"] {
+        tracepoints_of_ext4_are_listed(flavour);
+    }
+}
+
+fn tracepoints_of_ext4_are_listed(flavour: &str) {
+    let own = format!(".guests/modules-{flavour}/ext4.ko");
+    let readelf = |what: &str| {
+        let mut command = patient("readelf");
+        command.args([what, &root().join(&own).display().to_string()]);
+        finish(command).out
+    };
+    // Those that it defines, and those that its code tests.
+    let (symbols, relocations) = (readelf("-sW"), readelf("-rW"));
+    let column = |line: &str, n: usize| line.split_whitespace().nth(n).map(str::to_owned);
+    let own_name = |line: &str, n: usize| column(line, n)?.strip_prefix("__tracepoint_").map(str::to_owned);
+    let defined = symbols.lines().filter(|line| column(line, 6).is_some_and(|section| section != "UND"));
+    let defined: BTreeSet<String> = defined.filter_map(|line| own_name(line, 7)).collect();
+    let (_, keys) = relocations.split_once("'.rela__jump_table'").unwrap();
+    let keys = keys.split("Relocation section").next().unwrap();
+    let tested: BTreeSet<String> = keys.lines().filter_map(|line| own_name(line, 4)).collect();
+    assert!(defined.len() >= tested.len() && tested.len() > 100, "{flavour}: {tested:?}");
+    let (file, kernel) = (format!("/lib/ext4.ko={own}"), format!(".guests/linux-{flavour}"));
+    for (provider, names) in [("sdt", &tested), ("tracepoint", &defined)] {
         let spec = format!("{provider}:ext4::");
-        let found = run(&["list", ".guests/linux-amd64", "--file", file, &spec, "-f", "json", "-q"]);
+        let found = run(&["list", &kernel, "--file", &file, &spec, "-f", "json", "-q"]);
         let probes = lines(&found.out, "probe");
-        assert_eq!(probes.len(), 113, "{provider}");
+        let name = |probe: &Value| probe["name"].as_str().unwrap().to_owned();
+        let listed: BTreeSet<String> = probes.iter().map(|probe| name(probe)).collect();
+        assert_eq!((listed.len(), &listed), (probes.len(), names), "{flavour}, {provider}");
         for probe in &probes {
             assert_eq!((&probe["function"], &probe["module"]), (&"ext4".into(), &"ext4".into()));
+            let rule = match (provider, tested.contains(probe["name"].as_str().unwrap())) {
+                ("sdt", _) => "static key, ",
+                (_, true) => "call of the listener, ",
+                (_, false) => "trampoline to the listener, ",
+            };
             let sites = probe["sites"].as_array().unwrap();
             assert!(sites.iter().all(|site| site["rule"].as_str().unwrap().starts_with(rule)), "{probe}");
         }

@@ -92,8 +92,13 @@ impl Guest {
 
     /// Runs it to its end; what it wrote on the console is there too.
     fn run(&self, more: &[&str]) -> (Ran, Vec<String>) {
+        self.run_on(KERNEL, more)
+    }
+
+    /// The same with another kernel.
+    fn run_on(&self, kernel: &str, more: &[&str]) -> (Ran, Vec<String>) {
         let console = self.path("console");
-        let args = ["run", KERNEL, "--initrd", &self.initrd, "--until", "static: end", "--console", &console];
+        let args = ["run", kernel, "--initrd", &self.initrd, "--until", "static: end", "--console", &console];
         let ran = trapline_from_init(
             &root(),
             &[&args[..], &["--limit-insns", "20000000000", "--stats"], more].concat(),
@@ -138,6 +143,24 @@ const DORMANT: [&str; 8] = [
 
 #[test]
 fn guest_programs_see_their_static_probes_while_they_are_enabled() {
+    programs_see_their_static_probes(KERNEL);
+}
+
+/// Kernels that keep the mappings of processes in other ways, and larger ones.
+const OTHER_KERNELS: [&str; 5] = [
+    ".guests/linux-amd64",
+    ".guests/linux-5.10-cloud-amd64",
+    ".guests/linux-5.10-amd64",
+    ".guests/linux-6.12-cloud-amd64",
+    ".guests/linux-6.12-amd64",
+];
+
+#[test]
+fn guest_programs_on_kernels_of_any_release_see_their_static_probes_at_length() {
+    OTHER_KERNELS.into_iter().for_each(programs_see_their_static_probes);
+}
+
+fn programs_see_their_static_probes(kernel: &str) {
     let folder = TempDir::new().unwrap();
     let shop = shop(folder.path());
     let sum: String =
@@ -145,12 +168,13 @@ fn guest_programs_see_their_static_probes_while_they_are_enabled() {
     let guest = Guest::new(folder, &[shop], "/shop first\nsha256sum /shop\n/shop first\n");
     let sums = format!("{sum}  /shop");
 
-    let (_, plain) = guest.run(&[]);
+    let (_, plain) = guest.run_on(kernel, &[]);
     let once = [&DORMANT[..], &["last: 0 answers", "last: sale 0 refund 0 checkout off"]].concat();
     let whole = [&once[..], &[&*sums], &once[..], &["static: end"]].concat();
-    assert_eq!(plain, whole);
+    assert_eq!(plain, whole, "{kernel}");
 
-    let (ran, seen) = guest.run(&["-n", "shop:::sale,shop:::order-placed", "-n", "sdt:shop::checkout"]);
+    let (ran, seen) =
+        guest.run_on(kernel, &["-n", "shop:::sale,shop:::order-placed", "-n", "sdt:shop::checkout"]);
     let enabled = |who: &str| [format!("{who}: 2 answers"), format!("{who}: sale 1 refund 0 checkout on")];
     let once: Vec<String> = [
         &enabled("first")[..],
@@ -162,9 +186,13 @@ fn guest_programs_see_their_static_probes_while_they_are_enabled() {
     ]
     .concat();
     let end = ["static: end".to_owned()];
-    assert_eq!(seen, [&once[..], std::slice::from_ref(&sums), &once, &end].concat(), "the file is unchanged");
+    assert_eq!(
+        seen,
+        [&once[..], std::slice::from_ref(&sums), &once, &end].concat(),
+        "{kernel}: the file is unchanged"
+    );
     // Two processes, each with a child that inherits: semaphore and pointer are raised once in each.
-    assert_eq!(stat(&ran, "words_raised"), 4);
+    assert_eq!(stat(&ran, "words_raised"), 4, "{kernel}");
     let numbers = |name: &str, at: usize| -> Vec<i64> {
         records(&ran, name).iter().map(|data| words(data)[at]).collect()
     };
@@ -279,8 +307,11 @@ fn small(folder: &Path, [kernel, initrd]: [&str; 2], more: &[&str]) -> (Ran, Str
 
 #[test]
 fn guest_32_bit_programs_see_their_static_probes_on_both_kinds_of_kernels_at_length() {
-    let i686 = [".guests/linux-686", ".guests/initramfs-i386.cpio.gz"];
-    for guest in [i686, [KERNEL, ".guests/initramfs-amd64.cpio.gz"]] {
+    let narrow = [".guests/linux-686", ".guests/linux-5.10-686"];
+    let narrow = narrow.map(|kernel| [kernel, ".guests/initramfs-i386.cpio.gz"]);
+    let wide = [KERNEL, ".guests/linux-5.10-cloud-amd64", ".guests/linux-6.12-cloud-amd64"];
+    let wide = wide.map(|kernel| [kernel, ".guests/initramfs-amd64.cpio.gz"]);
+    for guest in narrow.into_iter().chain(wide) {
         let folder = TempDir::new().unwrap();
         let (ran, seen) = small(folder.path(), guest, &["-n", "small:::,sdt:init::"]);
         assert_eq!(seen, "small: turn 1 done 1", "{guest:?}: {}", ran.err);
@@ -295,6 +326,15 @@ fn guest_32_bit_programs_see_their_static_probes_on_both_kinds_of_kernels_at_len
 
 #[test]
 fn guest_a_sleeping_process_has_its_semaphore_lowered_at_once() {
+    a_sleeping_process_has_its_semaphore_lowered(KERNEL);
+}
+
+#[test]
+fn guest_a_sleeping_process_on_kernels_of_any_release_has_its_semaphore_lowered_at_length() {
+    OTHER_KERNELS.into_iter().for_each(a_sleeping_process_has_its_semaphore_lowered);
+}
+
+fn a_sleeping_process_has_its_semaphore_lowered(kernel: &str) {
     let folder = TempDir::new().unwrap();
     let shop = shop(folder.path());
     let look = "dd if=/proc/$pid/mem bs=1 skip=$at count=2 2>/dev/null | hexdump -C | sed 1q\n";
@@ -307,11 +347,11 @@ fn guest_a_sleeping_process_has_its_semaphore_lowered_at_once() {
     let program = guest.write("sale.rpn", program);
     let script = "on console \"disable?\" disable sale.rpn\non console \"enable?\" enable sale.rpn\n";
     let script = guest.write("s.script", script);
-    let (ran, seen) = guest.run(&["-p", &program, "--script", &script]);
+    let (ran, seen) = guest.run_on(kernel, &["-p", &program, "--script", &script]);
     let values: Vec<&str> = seen.iter().filter_map(|line| line.strip_prefix("00000000  ")).collect();
     let values: Vec<&str> = values.iter().map(|line| &line[..5]).collect();
     // When enabled again, it is raised when the process next runs.
-    assert_eq!(values, ["01 00", "00 00", "00 00"], "{seen:?} {}", ran.err);
+    assert_eq!(values, ["01 00", "00 00", "00 00"], "{kernel}: {seen:?} {}", ran.err);
 }
 
 #[test]

@@ -447,3 +447,76 @@ fn top_shows_something_on_a_terminal_of_any_size() {
     terminal.press("exit\n");
     terminal.end();
 }
+
+#[test]
+fn resetting_top_forgets_the_samples_so_far() {
+    trapline_tests::turns::take().unwrap();
+    let mut terminal = Terminal::with_modes(&["top", "embedded:ia32", "--insns", "1000"]);
+    terminal.shows("the guest halted");
+    terminal.press("p");
+    let shown = terminal.shows("in all  process");
+    let rows = |shown: &str| shown.lines().filter(|line| line.matches("% ").count() == 2).count();
+    assert!(rows(&shown) > 1, "{shown}");
+    // The guest has ended: nothing is counted from now on.
+    terminal.press("rf");
+    let shown = terminal.shows("in all  function");
+    assert_eq!(rows(&shown), 0, "{shown}");
+    terminal.press("q");
+    let (code, screen) = terminal.end();
+    let shown = screen.screen().contents();
+    assert_eq!(code, Some(0), "{shown}");
+    let (_, table) = shown.split_once("samples    share  function").unwrap_or_else(|| panic!("{shown}"));
+    assert!(!table.contains('%'), "{shown}");
+}
+
+#[test]
+fn top_begins_with_the_run() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    let recorded = trapline(here, &["record", "embedded:ia32", "-o", "r.tlr", "-q", "--limit-insns", "3M"]);
+    assert_eq!(recorded.code, 124, "{}", recorded.err);
+    let top = trapline(here, &["top", "r.tlr", "--once", "--", "--from", "1M"]);
+    let sentence = "trapline: error: --from after -- cannot be used with top, whose counts begin with the run; profile \
+                    accepts it\n";
+    assert_eq!((top.code, top.out.as_str(), top.err.as_str()), (2, "", sentence));
+    ok(here, &["profile", "r.tlr", "--insns", "1000", "--", "--from", "1M"]);
+}
+
+#[test]
+fn a_sample_has_the_innermost_128_frames() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    // Of these calls, two more have led to the first one, and the last one calls the function that works.
+    for (bits, depth) in [("64", 125), ("64", 126), ("64", 300), ("32", 125), ("32", 126), ("32", 300)] {
+        let format = format!("elf{bits}");
+        let depth_is = format!("DEPTH={depth}");
+        super::hobby_kernels::build(here, &[bits, "PVH", &format, "k", "deep.c", "--", &depth_is]);
+        let profile = |more: &[&str]| {
+            let args = [&["profile", "k", "-q", "--insns", "1000"], more, &["--", "--mem", "64M"]].concat();
+            let ran = trapline(here, &args);
+            // The kernel ends with 42.
+            assert_eq!(ran.code, 85, "{}", ran.err);
+            ran.out
+        };
+        let whole = [&["k`start", "k`main"][..], &vec!["k`down"; depth], &["k`work"]].concat();
+        let kept = &whole[whole.len().saturating_sub(128)..];
+        let folded = profile(&[]);
+        let (stack, samples) = folded
+            .lines()
+            .filter_map(|line| line.rsplit_once(' '))
+            .find(|(stack, _)| stack.ends_with("k`work"))
+            .unwrap();
+        assert_eq!(stack.split(';').collect::<Vec<_>>(), kept, "{bits} bits, {depth}");
+        // It runs 600 of a thousand instructions each: what was cut off has no part of them.
+        assert_eq!(samples, "600");
+        let table = profile(&["--by", "function"]);
+        let total = |name: &str| -> u64 {
+            let row = table.lines().find(|line| line.ends_with(&format!("k`{name}")));
+            let row =
+                row.map(|line| line.split_whitespace().nth(2).unwrap().trim_end_matches('%').to_owned());
+            row.map_or(0, |share| share.parse::<f64>().unwrap() as u64)
+        };
+        let all: Vec<bool> = ["down", "main", "start"].iter().map(|name| total(name) > 90).collect();
+        assert_eq!(all, [true, kept.contains(&"k`main"), kept.contains(&"k`start")], "{depth}: {table}");
+    }
+}

@@ -174,6 +174,11 @@ pub trait OsProfile: Send {
     /// All tasks in the guest's own order, the unreadable rest left out.
     fn tasks(&self, core: &Core) -> Vec<Task>;
 
+    /// Why [`OsProfile::tasks`] has not all tasks, in a sentence; `None` if it has.
+    fn tasks_damage(&self, _core: &Core) -> Option<String> {
+        None
+    }
+
     /// All modules in the guest's own order, unreadable ones left out.
     fn modules(&self, core: &Core) -> Vec<Module>;
 

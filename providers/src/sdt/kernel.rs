@@ -12,7 +12,7 @@ use super::operands::Operands;
 use super::read::{CallSite, CallSites, Domain, MacroProbe, MacroProbes};
 use super::{Found, kernel_module};
 use crate::provider::Site;
-use crate::target::Target;
+use crate::target::{Abi, Target};
 
 /// Arguments of a call that are logged; their real number is unknown.
 const LOGGED: u8 = 6;
@@ -40,7 +40,9 @@ pub fn probes(target: &Target, refused: &mut Vec<String>) -> Vec<Found> {
         CallSites::default()
     });
     refused.extend(calls.refused.iter().map(ToString::to_string));
-    let mut found: Vec<Found> = calls.sites.iter().filter_map(|site| call(target, site, &module)).collect();
+    let regparm = is_regparm(target, &calls);
+    let call = |site| call(target, site, &module, regparm);
+    let mut found: Vec<Found> = calls.sites.iter().filter_map(call).collect();
     let place = |probe: &MacroProbe| {
         let (linear, wide) = (probe.pointer, probe.width == Width::Bits64);
         Some(Place::Pointer { linear, paddr: plan.vaddr_to_paddr(linear)?, wide })
@@ -52,7 +54,7 @@ pub fn probes(target: &Target, refused: &mut Vec<String>) -> Vec<Found> {
     found
 }
 
-fn call(target: &Target, site: &CallSite, module: &Arc<str>) -> Option<Found> {
+fn call(target: &Target, site: &CallSite, module: &Arc<str>, regparm: bool) -> Option<Found> {
     let plan = target.image().plan();
     let offset = target.symbols().at(site.address).map_or(0, |at| at.offset);
     Some(Found {
@@ -70,7 +72,7 @@ fn call(target: &Target, site: &CallSite, module: &Arc<str>) -> Option<Found> {
                 (true, true) => "lock nop, tail call",
                 (false, _) => "a call that was not replaced by a loader",
             },
-            arguments: arguments(site),
+            arguments: arguments(site, regparm),
             within: None,
             shown: Vec::new(),
             at_call: false,
@@ -81,7 +83,7 @@ fn call(target: &Target, site: &CallSite, module: &Arc<str>) -> Option<Found> {
 }
 
 /// The calls of a kernel module, and the refused entries with the reason.
-pub fn module_probes(module: &Arc<KernelModule>, refused: &mut Vec<String>) -> Vec<Found> {
+pub fn module_probes(target: &Target, module: &Arc<KernelModule>, refused: &mut Vec<String>) -> Vec<Found> {
     let Ok(view) = ElfView::parse(module.file().bytes()) else { return Vec::new() };
     let mut found = match MacroProbes::read(&view) {
         Ok(probes) => module_pointers(module, &view, probes, refused),
@@ -98,7 +100,9 @@ pub fn module_probes(module: &Arc<KernelModule>, refused: &mut Vec<String>) -> V
     for site in calls.sites.iter().filter(|site| !site.loaded) {
         refused.push(format!("{} in {}: {UNRESOLVED}", site.name, site.function));
     }
-    found.extend(calls.sites.iter().filter(|site| site.loaded).map(|site| module_call(module, site)));
+    let regparm = is_regparm(target, &calls);
+    let loaded = calls.sites.iter().filter(|site| site.loaded);
+    found.extend(loaded.map(|site| module_call(module, site, regparm)));
     found
 }
 
@@ -126,7 +130,7 @@ fn module_pointers(
     declared(&probes, &module.name().into(), &place, refused)
 }
 
-fn module_call(module: &Arc<KernelModule>, site: &CallSite) -> Found {
+fn module_call(module: &Arc<KernelModule>, site: &CallSite, regparm: bool) -> Found {
     let file = module.file();
     Found {
         function: site.function.as_str().into(),
@@ -142,7 +146,7 @@ fn module_call(module: &Arc<KernelModule>, site: &CallSite) -> Found {
                 .and_then(|bytes| bytes.first().copied())
                 .unwrap_or_default(),
             rule: if site.tail { "NOPs of a tail call" } else { "NOPs of a call" },
-            arguments: arguments(site),
+            arguments: arguments(site, regparm),
             within: None,
             shown: Vec::new(),
             at_call: false,
@@ -152,6 +156,12 @@ fn module_call(module: &Arc<KernelModule>, site: &CallSite) -> Found {
     }
 }
 
-fn arguments(site: &CallSite) -> Arc<Operands> {
-    Arc::new(Operands::new((0..MOST).map(|n| Some(site.argument(n))).collect()))
+fn arguments(site: &CallSite, regparm: bool) -> Arc<Operands> {
+    Arc::new(Operands::new((0..MOST).map(|n| Some(site.argument(n, regparm))).collect()))
+}
+
+/// Whether the kernel's code, which has these calls, takes arguments in registers as IA32's Linux does.
+fn is_regparm(target: &Target, calls: &CallSites) -> bool {
+    let narrow = target.width() == trapline_rpn::Width::W32 && !calls.sites.is_empty();
+    narrow && target.options().abi.unwrap_or_else(|| Abi::of(target)) == Abi::Regparm
 }

@@ -111,7 +111,7 @@ impl Static {
             Source::Sdt(user, units) => {
                 let mut found = kernel::probes(target, &mut Vec::new());
                 kernel_modules(target)
-                    .for_each(|module| found.extend(kernel::module_probes(module, &mut Vec::new())));
+                    .for_each(|module| found.extend(kernel::module_probes(target, module, &mut Vec::new())));
                 found.extend(user.iter().cloned());
                 found.extend(tracepoint::passed(target, units.read(target)));
                 self.number(found)
@@ -249,7 +249,7 @@ pub fn refused(target: &Target, wanted: &Description) -> Vec<Refused> {
     }
     for module in kernel_modules(target).filter(|module| wanted.module(module.name())) {
         let mut reasons = Vec::new();
-        kernel::module_probes(module, &mut reasons);
+        kernel::module_probes(target, module, &mut reasons);
         let module = module.name();
         found.extend(reasons.into_iter().map(|reason| Refused { module: module.to_owned(), reason }));
     }

@@ -66,7 +66,7 @@ fn probe(module: &UserModule, call: &CallSite, site: Site) -> Found {
 
 /// The site of a call.
 fn fired(module: &Arc<UserModule>, call: &CallSite) -> Site {
-    let list = (0..MOST).map(|n| Some(call.argument(n))).collect();
+    let list = (0..MOST).map(|n| Some(call.argument(n, false))).collect();
     let rule = if call.tail { "NOPs of a tail call" } else { "NOPs of a call" };
     let place = Place::User { module: Arc::clone(module), offset: call.offset };
     let arguments = Arc::new(Operands::of_module(list, module, call.address));

@@ -58,6 +58,9 @@ pub fn run(args: &ListArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
         found.show_parameters(target);
     }
     let found = found.or_nothing(target, &wanted, guest.name())?;
+    if let Some((session, _)) = &ran {
+        look::warn_if_damaged(session, &wanted, talk);
+    }
     let exit = ran.as_ref().map_or(Exit::Ok, |(_, exit)| *exit);
     write(args, (digits(&guest), bits(&guest)), (&found, &refused), &wanted, exit, out, talk)
 }
@@ -108,6 +111,7 @@ fn list_dump(args: &ListArgs, wanted: &Wanted, out: &mut dyn Write, talk: &Talk)
         found.show_parameters(target);
     }
     let found = found.or_nothing(target, wanted, guest.name())?;
+    look::warn_if_damaged(&session, wanted, talk);
     write(args, (digits(&guest), bits(&guest)), (&found, &refused), wanted, Exit::Ok, out, talk)
 }
 

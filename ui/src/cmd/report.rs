@@ -98,6 +98,14 @@ pub fn first(results: impl IntoIterator<Item = Result<(), Failure>>, talk: &Talk
     first.map_or(Ok(()), Err)
 }
 
+/// Says where the output of a guest is that has written to its screen alone.
+fn unseen_screen(args: &OutputArgs, session: &Session, talk: &Talk) {
+    let told = args.console.as_deref().is_some_and(|place| matches!(place, "vga" | "none"));
+    if !told && session.console().is_empty() && !session.screen().trim().is_empty() {
+        talk.note("the guest has written to its text screen only; --console vga shows it");
+    }
+}
+
 fn report(args: &OutputArgs, session: &mut Session, ended: &Ended<'_>, end: &End, talk: &Talk) {
     let stats = session.stats();
     let summary = format!("{} after {}", ended.reason, counted(end.insns, "instruction"));
@@ -112,6 +120,7 @@ fn report(args: &OutputArgs, session: &mut Session, ended: &Ended<'_>, end: &End
     } else {
         talk.note(&summary);
     }
+    unseen_screen(args, session, talk);
     if session.interposer().is_some() {
         let mut text = format!("{}, {} lost", counted(end.hits, "hit"), counted(end.lost, "record"));
         if stats.exceptions > 0 {

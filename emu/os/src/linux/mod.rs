@@ -212,16 +212,33 @@ impl Linux {
     }
 
     /// The task's further threads, at most `most`; its own is not among them.
-    fn threads(&self, memory: &Memory<'_>, leader: u64, most: usize) -> Vec<u64> {
+    fn threads(&self, memory: &Memory<'_>, leader: u64, most: usize) -> (Vec<u64>, ListEnd) {
         match self.layout.task.threads {
-            Threads::Group(link) => listed(memory, memory.add(leader, link), link, most),
+            Threads::Group(link) => walked(memory, memory.add(leader, link), link, most),
             Threads::Signal { signal, head, node } => {
-                let Some(signal) = memory.pointer(memory.add(leader, signal)) else { return Vec::new() };
-                let mut all = listed(memory, memory.add(signal, head), node, most);
+                let at = memory.add(leader, signal);
+                let Some(signal) = memory.pointer(at) else { return (Vec::new(), ListEnd::Nowhere(at)) };
+                let (mut all, end) = walked(memory, memory.add(signal, head), node, most);
                 all.retain(|task| *task != leader);
-                all
+                (all, end)
             }
         }
+    }
+
+    /// The descriptors of all tasks but the idle one, and what keeps the rest of them from being found.
+    fn all_tasks(&self, memory: &Memory<'_>) -> (Vec<u64>, Option<ListEnd>) {
+        let link = self.layout.task.tasks;
+        let (leaders, end) = walked(memory, memory.add(self.init_task, link), link, MAX_TASKS);
+        let mut damage = Some(end).filter(|end| *end != ListEnd::Head);
+        let mut found = Vec::new();
+        // Every visited task counts, readable or not: lists of a damaged guest may cross.
+        for leader in leaders {
+            let (threads, end) = self.threads(memory, leader, MAX_TASKS.saturating_sub(found.len()));
+            damage = damage.or(Some(end).filter(|end| *end != ListEnd::Head));
+            found.push(leader);
+            found.extend(threads);
+        }
+        (found, damage)
     }
 
     /// The addresses of the mappings of a process, and for each the range that its tree says; at most
@@ -356,19 +373,23 @@ impl OsProfile for Linux {
     /// The idle task, then every process in the order of their start, each followed by its further threads.
     fn tasks(&self, core: &Core) -> Vec<Task> {
         let Some(memory) = self.memory(core) else { return Vec::new() };
-        let layout = &self.layout.task;
-        let head = memory.add(self.init_task, layout.tasks);
-        let mut found: Vec<Task> = self.task_at(&memory, self.init_task).into_iter().collect();
-        // Every visited task counts, readable or not: lists of a damaged guest may cross.
-        let mut left = MAX_TASKS;
-        for leader in listed(&memory, head, layout.tasks, MAX_TASKS) {
-            let threads = self.threads(&memory, leader, left);
-            left = left.saturating_sub(threads.len() + 1);
-            found.extend(
-                std::iter::once(leader).chain(threads).filter_map(|task| self.task_at(&memory, task)),
-            );
-        }
-        found
+        let all = std::iter::once(self.init_task).chain(self.all_tasks(&memory).0);
+        all.filter_map(|task| self.task_at(&memory, task)).collect()
+    }
+
+    fn tasks_damage(&self, core: &Core) -> Option<String> {
+        let memory = self.memory(core)?;
+        let (all, end) = self.all_tasks(&memory);
+        let what = match end {
+            Some(ListEnd::Nowhere(at)) => format!("the link at {at:#x} cannot be read"),
+            Some(ListEnd::Inside(at)) => format!("the link at {at:#x} leads back into a list"),
+            Some(_) => format!("there are more than {MAX_TASKS} tasks"),
+            None => {
+                let bad = all.into_iter().find(|task| self.task_at(&memory, *task).is_none())?;
+                format!("the task at {bad:#x} cannot be read")
+            }
+        };
+        Some(format!("not all tasks of the guest are known: {what}"))
     }
 
     fn modules(&self, core: &Core) -> Vec<Module> {

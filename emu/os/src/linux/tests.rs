@@ -534,6 +534,28 @@ fn a_damaged_list_of_modules_is_reported() {
 }
 
 #[test]
+fn a_damaged_list_of_tasks_is_reported() {
+    for w in [4, 8] {
+        let (os, kernel) = Kernel::full(w);
+        let machine = kernel.machine();
+        let all = os.tasks(machine.core()).len();
+        assert_eq!(os.tasks_damage(machine.core()), None);
+        let link = TASK + os.layout.task.tasks;
+        let told = |word: u64| {
+            let mut kernel = Kernel::full(w).1;
+            kernel.put(link, &[word]);
+            let machine = kernel.machine();
+            assert!((1..=all).contains(&os.tasks(machine.core()).len()));
+            os.tasks_damage(machine.core()).unwrap()
+        };
+        let begin = "not all tasks of the guest are known: ";
+        assert_eq!(told(8), format!("{begin}the link at 0x8 cannot be read"));
+        let at = kernel.p(link);
+        assert_eq!(told(at), format!("{begin}the link at {at:#x} leads back into a list"));
+    }
+}
+
+#[test]
 fn a_kernel_at_another_address_is_unknown() {
     let (os, kernel) = Kernel::full(4);
     let mut machine = kernel.machine();

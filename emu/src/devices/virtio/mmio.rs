@@ -63,6 +63,10 @@ impl Function {
     }
 }
 
+/// In place of a time: a queue was notified before the driver was ready, so the device looks when it is. Linux 5.10 does
+/// so for entropy.
+const WHEN_READY: u64 = u64::MAX;
+
 /// A device behind its registers.
 #[derive(Clone, Debug, Hash, Serialize, Deserialize)]
 pub struct VirtioMmio {
@@ -119,7 +123,7 @@ impl VirtioMmio {
     /// When [`VirtioMmio::serve`] is to be called next.
     #[inline]
     pub fn next_event(&self) -> Option<u64> {
-        self.due
+        self.due.filter(|at| *at != WHEN_READY)
     }
 
     fn running(&self) -> bool {
@@ -129,6 +133,13 @@ impl VirtioMmio {
     fn wake(&mut self, now_ns: u64) {
         if self.running() && self.due.is_none() {
             self.due = Some(now_ns.saturating_add(REQUEST_NS));
+        }
+    }
+
+    fn notify(&mut self, now_ns: u64) {
+        self.wake(now_ns);
+        if self.status & DRIVER_OK == 0 {
+            self.due = Some(WHEN_READY);
         }
     }
 
@@ -224,15 +235,15 @@ impl VirtioMmio {
             }
             0x24 => self.driver_features_select = value,
             0x30 => self.queue_select = value,
-            0x50 if (value as usize) < self.function.queues() => self.wake(now_ns),
+            0x50 if (value as usize) < self.function.queues() => self.notify(now_ns),
             0x64 => self.interrupt &= !value,
-            0x70 => self.write_status(value as u8),
+            0x70 => self.write_status(value as u8, now_ns),
             0x38..=0xa4 => self.write_queue(offset, value),
             _ => {}
         }
     }
 
-    fn write_status(&mut self, value: u8) {
+    fn write_status(&mut self, value: u8, now_ns: u64) {
         if value == 0 {
             // Input that no driver has taken waits for the next.
             let function = self.function.clone();
@@ -243,6 +254,9 @@ impl VirtioMmio {
         let agreed = self.driver_features & !offered == 0 && self.driver_features & VERSION_1 != 0;
         let refused = if agreed || self.status & FEATURES_OK != 0 { 0 } else { FEATURES_OK };
         self.status = value & !NEEDS_RESET & !refused | self.status & NEEDS_RESET;
+        if self.running() && self.due.take_if(|at| *at == WHEN_READY).is_some() {
+            self.wake(now_ns);
+        }
     }
 
     fn write_queue(&mut self, offset: u16, value: u32) {

@@ -183,6 +183,31 @@ fn a_request_takes_time_by_its_bytes() {
 }
 
 #[test]
+fn a_queue_that_is_notified_before_the_driver_is_ready_is_served_when_it_is() {
+    let mut b = Bench::new(Function::Entropy(Entropy::default()));
+    // Ready for all but DRIVER_OK, as Linux 5.10 is when its driver asks for the first bytes.
+    b.write(0x70, 11);
+    b.descriptor(0, 0, (DATA, 64, WRITE, 0));
+    b.offer(0, 0);
+    assert_eq!(b.device.next_event(), None);
+    b.run();
+    assert_eq!((b.used(0).0, b.device.irq()), (0, false));
+    b.now = 5_000;
+    b.write(0x70, 15);
+    assert_eq!(b.device.next_event(), Some(5_000 + REQUEST_NS));
+    b.run();
+    assert_eq!((b.used(0), b.device.irq()), ((1, 0, 64), true));
+    assert_ne!(b.peek(DATA, 64), [0; 64]);
+    // A reset forgets it.
+    b.write(0x70, 11);
+    b.offer(0, 0);
+    (b.available, b.now) = ([0; 2], 1_000_000);
+    b.poke(AVAILABLE, &[0; 4]);
+    b.set_up(8);
+    assert_eq!(b.device.next_event(), None);
+}
+
+#[test]
 fn what_is_written_is_read_back() {
     let mut b = Bench::disk(64);
     b.poke(DATA, &[0x5a; 1024]);

@@ -30,10 +30,15 @@ const RELATIVE: [u32; 2] = [2, 4];
 /// R_X86_64_GLOB_DAT and R_X86_64_JUMP_SLOT, with the same numbers for IA32: entries of the tables that a linker makes
 /// for calls, which are not calls.
 const TABLES: [u32; 2] = [6, 7];
+/// R_386_32: adds the value of a symbol.
+const R_386_32: u8 = 1;
 /// The provider of a kernel's sites.
 const KERNEL_PROVIDER: &str = "sdt";
 /// First arguments of a call in 64-bit code (System V ABI, AMD64 supplement, 3.2.3).
 const ARGUMENT_REGISTERS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
+
+/// The same in code of 32 bits that is compiled with `-mregparm=3` (GCC, "x86 Function Attributes", regparm).
+const REGPARM_REGISTERS: [&str; 3] = ["eax", "edx", "ecx"];
 
 /// The kind of file, which determines the names of the functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,13 +175,16 @@ impl CallSites {
     }
 
     /// The file `bytes` with these sites, as a loader that supports such probes changes it: each call becomes the
-    /// bytes that do nothing, its relocation becomes NONE and its symbol weak, so that no other loader requires it.
+    /// bytes that do nothing, its relocation becomes one that does nothing and its symbol weak, so that no other loader
+    /// requires it. In a kernel's code of 32 bits that relocation is 32, which adds the weak symbol's 0: Linux refuses a
+    /// module of IA32 with NONE (arch/x86/kernel/module.c).
     pub fn load_into(&self, bytes: &mut [u8]) {
         for site in self.sites.iter().filter(|site| !site.loaded) {
             let (relocation, symbol) = site.found_at;
-            let (kind, info): ((u64, &[u8]), u64) = match site.width {
-                Width::Bits32 => ((4, &[0]), 12),
-                Width::Bits64 => ((8, &[0; 4]), 4),
+            let (kind, info): ((u64, &[u8]), u64) = match (site.width, site.purpose) {
+                (Width::Bits32, Purpose::Kernel) => ((4, &[R_386_32]), 12),
+                (Width::Bits32, _) => ((4, &[0]), 12),
+                (Width::Bits64, _) => ((8, &[0; 4]), 4),
             };
             put(bytes, site.offset, &site.loaded_bytes());
             put(bytes, relocation.saturating_add(kind.0), kind.1);
@@ -330,14 +338,17 @@ impl CallSite {
     }
 
     /// The location of argument `number` of the call, from 0, at the site. Nothing was pushed for a call that
-    /// is not made; before a tail call the return address of the site's function is on top of the stack.
-    pub fn argument(&self, number: u8) -> Argument {
+    /// is not made; before a tail call the return address of the site's function is on top of the stack. With `regparm`, code
+    /// of 32 bits passes the first words in registers; it means nothing for code of 64 bits.
+    pub fn argument(&self, number: u8, regparm: bool) -> Argument {
         let word = (self.width.bits() / 8) as u8;
-        let (in_registers, stack) = match self.width {
-            Width::Bits32 => (0, Register::ESP),
-            Width::Bits64 => (ARGUMENT_REGISTERS.len() as u8, Register::RSP),
+        let (registers, stack): (&[&str], Register) = match self.width {
+            Width::Bits32 if regparm => (&REGPARM_REGISTERS, Register::ESP),
+            Width::Bits32 => (&[], Register::ESP),
+            Width::Bits64 => (&ARGUMENT_REGISTERS, Register::RSP),
         };
-        let register = ARGUMENT_REGISTERS.get(usize::from(number)).filter(|_| number < in_registers);
+        let in_registers = registers.len() as u8;
+        let register = registers.get(usize::from(number));
         let operand = match register.and_then(|name| Register::named(name)) {
             Some(register) => Operand::Register(register),
             None => {

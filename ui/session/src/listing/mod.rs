@@ -183,6 +183,17 @@ impl Listing {
         }
     }
 
+    /// Why a listing of modules or processes has not all of them, in a sentence: the guest's own list is damaged, or a dump
+    /// does not have the memory.
+    pub fn damage(present: &Present<'_>, wanted: &Wanted) -> Option<String> {
+        let profile = present.profile()?;
+        match wanted {
+            Wanted::Modules => profile.damage(present.core()),
+            Wanted::Processes => profile.tasks_damage(present.core()),
+            Wanted::Functions | Wanted::Named(_) => None,
+        }
+    }
+
     /// The listing, unless it is empty because not even the files have a function of the name. An error calls the kernel
     /// `image`.
     ///

@@ -53,7 +53,10 @@ pub fn list(args: &DumpArgs, what: Listed, out: &mut dyn Write, talk: &Talk) -> 
     let written = match what {
         Listed::Processes => listing(args, &guest, &session, &Wanted::Processes, out, talk)?,
         Listed::Modules => listing(args, &guest, &session, &Wanted::Modules, out, talk)?,
-        Listed::Stacks => stacks(&session.stacks(DEPTH), format, digits(&guest), out),
+        Listed::Stacks => {
+            warn_if_damaged(&session, &Wanted::Processes, talk);
+            stacks(&session.stacks(DEPTH), format, digits(&guest), out)
+        }
         Listed::Console => {
             let log = session.log().map_err(|error| Failure::NoLog { path: args.image.clone(), error })?;
             console(&log, format, out)
@@ -83,6 +86,13 @@ pub fn find(
     })
 }
 
+/// Says why a list of modules or processes has not all of them.
+pub fn warn_if_damaged(session: &Session, wanted: &Wanted, talk: &Talk) {
+    if let Some(damage) = session.present(|present| Listing::damage(present, wanted)) {
+        talk.warn(&damage);
+    }
+}
+
 /// As `trapline list` prints it.
 fn listing(
     args: &DumpArgs,
@@ -93,6 +103,7 @@ fn listing(
     talk: &Talk,
 ) -> Result<io::Result<()>, Failure> {
     let found = find(&args.image, guest, session, wanted, args.symbols.is_some())?;
+    warn_if_damaged(session, wanted, talk);
     let how = How { digits: digits(guest), ..How::default() };
     let image = args.image.display().to_string();
     let written = match args.form.format {
