@@ -262,7 +262,7 @@ fn tracepoints_of_ext4_are_listed(flavour: &str) {
         let found = run(&["list", &kernel, "--file", &file, &spec, "-f", "json", "-q"]);
         let probes = lines(&found.out, "probe");
         let name = |probe: &Value| probe["name"].as_str().unwrap().to_owned();
-        let listed: BTreeSet<String> = probes.iter().map(|probe| name(probe)).collect();
+        let listed: BTreeSet<String> = probes.iter().map(name).collect();
         assert_eq!((listed.len(), &listed), (probes.len(), names), "{flavour}, {provider}");
         for probe in &probes {
             assert_eq!((&probe["function"], &probe["module"]), (&"ext4".into(), &"ext4".into()));
