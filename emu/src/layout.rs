@@ -67,7 +67,7 @@ mod tests {
         let gib = |n: u64| n << 30;
         let small = RamLayout::of(gib(3));
         assert_eq!((small.low_end(), small.end(), small.size()), (gib(3), gib(3), gib(3)));
-        assert_eq!(small.ranges().collect::<Vec<_>>(), [0..gib(3)]);
+        assert!(small.ranges().eq(std::iter::once(0..gib(3))));
         assert!(
             small.contains(gib(3) - 8, 8) && !small.contains(gib(3) - 7, 8) && !small.contains(gib(4), 1)
         );

@@ -83,10 +83,11 @@ pub fn rows(rounds: usize) -> Result<Vec<Row>, Box<dyn Error>> {
         pairs.push(if round % 2 == 0 { (first, second) } else { (second, first) });
     }
     let row = |(n, what): (usize, &&str)| {
-        let of =
-            |pick: fn(&([f64; 6], [f64; 6])) -> &[f64; 6]| median(pairs.iter().map(|p| pick(p)[n]).collect());
+        let time = median(pairs.iter().map(|(_, large)| large[n]).collect());
         let ratio = median(pairs.iter().map(|(small, large)| large[n] / small[n]).collect());
-        Row::plain(*what, of(|pair| &pair.1), "us").against(ratio, "256 MiB", Target::AtMost(1.1))
+        // The root of a digest is over the hashes of all mebibytes: 16 bytes for each.
+        let target = if what.contains("digest") { Target::None } else { Target::AtMost(1.1) };
+        Row::plain(*what, time, "us").against(ratio, "256 MiB", target)
     };
     Ok(WHAT.iter().enumerate().map(row).collect())
 }
