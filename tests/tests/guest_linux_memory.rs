@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::BufWriter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::cli::trapline;
@@ -74,7 +74,7 @@ fn a_dump_has_the_memory_above_4_gib() {
     let folder = TempDir::new().unwrap();
     let (here, (linux, kernel)) = (folder.path(), cloud());
     let initrd = image(here, linux);
-    let guest = GuestBuilder::image(&kernel).initrd(&initrd).append(QUICK).memory(4 << 30);
+    let guest = GuestBuilder::image(&kernel).initrd(PathBuf::from(initrd)).append(QUICK).memory(4 << 30);
     let mut session = guest.start().unwrap();
     let ending = session.run_until(&Condition::end().or_console(READY), &Limits::insns(LINUX_LIMIT));
     assert_eq!(ending, Ending::Until(READY.to_owned()));

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::cli::{Ran, trapline};
+use trapline_tests::linux::{KERNELS, QUICK};
 use trapline_tests::root;
 
 /// At each system call number 5, getpid.
@@ -56,4 +57,29 @@ fn a_context_that_is_not_there_is_counted_and_nothing_is_written() {
     assert_eq!(digest(&ran), digest(&plain));
     let none = ran.err.lines().find(|l| l.starts_with("no_user_context")).unwrap();
     assert!(none.ends_with(" 1"), "{none}");
+}
+
+/// The registers of a task are its own after other tasks have run, and entered the kernel, in between.
+#[test]
+fn a_task_of_linux_keeps_its_user_registers_over_a_switch() {
+    let program = "fbt::do_nanosleep:entry { self->ip = uregs[R_PC]; self->sp = uregs[R_SP]; }
+        fbt::do_nanosleep:return /self->ip/ {
+            printf(\"%s %d %x\\n\", execname, self->ip == uregs[R_PC] && self->sp == uregs[R_SP], self->ip);
+            self->ip = 0;
+        }";
+    let script = "while :; do :; done &\nwhile :; do cat /proc/uptime; done > /dev/null &\nmount -t proc proc /proc\n\
+                  for n in 1 2 3 4 5; do sleep 0.05; done\npoweroff -f\n";
+    for flavour in ["cloud-amd64", "686"] {
+        let linux = KERNELS.iter().find(|linux| linux.flavour == flavour).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let initrd = linux.image(folder.path(), &[], &[], script).unwrap().display().to_string();
+        let kernel = root().join(".guests").join(format!("linux-{flavour}")).display().to_string();
+        let mut args = vec!["run", &kernel, "--initrd", &initrd, "--append", QUICK, "--console", "none"];
+        args.extend(["-q", "-x", "quiet", "--stats", "-n", program]);
+        let ran = trapline(folder.path(), &args);
+        assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+        let sleeps: Vec<&str> = ran.out.lines().filter(|line| line.starts_with("sleep ")).collect();
+        assert!(sleeps.len() >= 5, "{flavour}: {}", ran.out);
+        assert!(sleeps.iter().all(|line| line.starts_with("sleep 1 ")), "{flavour}: {sleeps:?}");
+    }
 }

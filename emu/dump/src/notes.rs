@@ -4,7 +4,7 @@
 //! Source of the layouts: Linux `include/uapi/linux/elfcore.h`, `arch/x86/include/asm/user_32.h` and `user_64.h`.
 
 use serde::{Deserialize, Serialize};
-use trapline_emu::{Core, Seg};
+use trapline_emu::{Core, Seg, UserContext};
 
 /// Type of the note with a CPU's or a process's registers.
 pub const NT_PRSTATUS: u32 = 1;
@@ -51,11 +51,11 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// The CPU's registers in ring 3, else those with which the current task left ring 3; if there are none, the CPU's.
-    pub fn of_process(core: &Core) -> Self {
+    /// The CPU's registers in ring 3, else those with which the current task `left` ring 3; if there are none, the CPU's.
+    pub fn of_process(core: &Core, left: Option<UserContext>) -> Self {
         let env = core.env();
         if env.cpl() != 3
-            && let Some(c) = core.user_context()
+            && let Some(c) = left
         {
             let selectors = c.selectors.map(u64::from);
             return Registers { gpr: c.gpr, ip: c.ip, flags: c.flags, selectors, bases: c.bases };

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use trapline_emu::Core;
 use trapline_emu::symbols::Symbols;
+use trapline_emu::{Core, UserContext};
 
 /// A task of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -215,6 +215,12 @@ pub trait OsProfile: Send {
     /// since; `None` for a task without user mode.
     fn user_registers(&self, core: &Core) -> Option<UserRegisters> {
         UserRegisters::noted(core)
+    }
+
+    /// What the CPU held when the current task last left user mode, `None` for a task without user mode: what the machine
+    /// has noted, where each task has a ring-0 stack of its own in the TSS.
+    fn user_context(&self, core: &Core) -> Option<UserContext> {
+        core.user_context().copied()
     }
 
     /// Where the task at `task`, which does not run, continues; `None` if that cannot be read.

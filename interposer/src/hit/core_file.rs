@@ -44,7 +44,11 @@ pub(crate) fn take(core: &Core, profile: Option<&dyn OsProfile>) -> CoreFile {
     let runs = runs(&found.pages);
     let task = profile.and_then(|p| p.current(core));
     let (pid, name) = task.map_or((0, String::new()), |t| (t.pid, t.name));
-    let registers = Registers::of_process(core);
+    let left = match profile {
+        Some(profile) => profile.user_context(core),
+        None => core.user_context().copied(),
+    };
+    let registers = Registers::of_process(core, left);
     let notes = notes::of_process(core, &registers, pid, &name, wide);
     let bytes = file(core, &runs, &notes, wide);
     CoreFile { bytes, pid, name, ip: registers.ip, pages: found.pages.len(), cut: found.cut }

@@ -138,7 +138,7 @@ impl<V: View> World for Guest<'_, V> {
         if !is_word || (row.only64 && !self.core.env().long_mode()) {
             return None;
         }
-        let is_known = self.core.env().cpl() == 3 || self.core.user_context().is_some();
+        let is_known = self.core.env().cpl() == 3 || self.user_context().is_some();
         // Where the guest has none, a view that changes the register has it.
         if !is_known && self.view.word(Word::register(Context::User, row.reg)).is_none() {
             self.view.lacks(Word::register(Context::User, row.reg));

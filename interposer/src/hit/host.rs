@@ -7,7 +7,7 @@ use super::asked::Asked;
 use super::view::{Real, View, is_writable};
 use crate::d::Runtime;
 use crate::model::{Probe, Stats, Word};
-use trapline_emu::{Core, Seg};
+use trapline_emu::{Core, Seg, UserContext};
 use trapline_os::{OsProfile, Unwinder};
 use trapline_rpn::{Argument, ArgumentError, CallkError, CallkStack, Context, Fault, Host, Reg};
 
@@ -134,6 +134,19 @@ impl<V: View> Guest<'_, V> {
         })
     }
 
+    /// What the CPU held when the current task last left ring 3.
+    pub fn user_context(&self) -> Option<UserContext> {
+        match self.profile.as_deref() {
+            Some(profile) => profile.user_context(self.core),
+            None => self.core.user_context().copied(),
+        }
+    }
+
+    /// Whether the machine's note is of the current task: only then the task will find there what a handler has written.
+    fn is_noted(&self) -> bool {
+        self.core.user_context().is_some_and(|noted| self.user_context() == Some(*noted))
+    }
+
     /// A register of the user context. FS and GS are the processor's own in either context ("Registers fs and gs are context
     /// independent", dprobes.lang(8)), and so are the registers of the FPU.
     fn user(&mut self, reg: Reg) -> u64 {
@@ -141,7 +154,7 @@ impl<V: View> Guest<'_, V> {
         if own || self.core.env().cpl() == 3 {
             return self.current(reg);
         }
-        let Some(context) = self.core.user_context() else {
+        let Some(context) = self.user_context() else {
             self.stats.no_user_context += 1;
             return 0;
         };
@@ -211,6 +224,7 @@ impl<V: View> Host for Guest<'_, V> {
         }
         if context == Context::User && !is_context_independent(reg) && self.core.env().cpl() != 3 {
             let had_one = match (reg.gpr_number(), segment(reg)) {
+                _ if !self.is_noted() => false,
                 (Some(n), _) => self.core.set_user_gpr(n.into(), value),
                 (None, Some(seg)) => self.core.set_user_selector(seg, value as u16),
                 (None, None) => true,

@@ -11,9 +11,9 @@
 
 use std::collections::BTreeSet;
 
-use trapline_emu::Core;
 use trapline_emu::load::{LoadPlan, Width};
 use trapline_emu::symbols::{Btf, Symbols};
+use trapline_emu::{Core, UserContext};
 
 use crate::profile::{LoadedModule, LogError, Mapping, Module, OsProfile, Switched, Task, UserRegisters};
 
@@ -422,6 +422,10 @@ impl OsProfile for Linux {
 
     fn user_registers(&self, core: &Core) -> Option<UserRegisters> {
         self.saved_registers(core)
+    }
+
+    fn user_context(&self, core: &Core) -> Option<UserContext> {
+        self.saved_context(core)
     }
 
     fn switched(&self, core: &Core, task: u64) -> Option<Switched> {

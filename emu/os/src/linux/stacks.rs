@@ -1,8 +1,8 @@
 //! Linux's data for stacks: where a task's user registers are saved, and which module contains code.
 
-use trapline_emu::Core;
 use trapline_emu::load::Width;
 use trapline_emu::symbols::{Btf, Symbols};
+use trapline_emu::{Core, Seg, UserContext};
 
 use super::memory::Memory;
 use super::modules::{Found, MAX_SYMBOLS, Memories};
@@ -140,7 +140,28 @@ impl Linux {
     /// has only just been entered and is about to fill it in.
     pub(super) fn saved_registers(&self, core: &Core) -> Option<UserRegisters> {
         let (memory, task) = self.now(core)?;
-        self.mm(&memory, task)?;
+        self.saved(core, &memory, task, pt_regs, || UserRegisters::noted(core))
+    }
+
+    /// As `OsProfile::user_context`. All tasks of Linux enter the kernel on one stack of the CPU's, so the machine's note
+    /// is of the task that entered it last. It is the current task's if it agrees with what the kernel has saved.
+    pub(super) fn saved_context(&self, core: &Core) -> Option<UserContext> {
+        let (memory, task) = self.now(core)?;
+        let noted = || core.user_context().copied();
+        self.saved(core, &memory, task, |memory, at| context(core, memory, at), noted)
+    }
+
+    /// What `read` finds in the `struct pt_regs` at the end of the stack of a task with user mode; what is `noted` while
+    /// the kernel has only just been entered.
+    fn saved<T>(
+        &self,
+        core: &Core,
+        memory: &Memory<'_>,
+        task: u64,
+        read: impl Fn(&Memory<'_>, u64) -> Option<T>,
+        noted: impl Fn() -> Option<T>,
+    ) -> Option<T> {
+        self.mm(memory, task)?;
         let wide = self.map.width == Width::Bits64;
         let stack = memory.pointer(memory.add(task, self.layout.task.stack?))?;
         let end = memory.add(stack, STACK[usize::from(wide)]);
@@ -149,11 +170,49 @@ impl Linux {
         PADDING[usize::from(wide)].iter().find_map(|padding| {
             let regs = end.checked_sub(padding + if wide { 21 * 8 } else { 17 * 4 })?;
             if entering(regs, end) || entering(entry.saturating_sub(ENTRY_STACK), entry) {
-                return UserRegisters::noted(core);
+                return noted();
             }
-            pt_regs(&memory, regs)
+            read(memory, regs)
         })
     }
+}
+
+/// The registers with which a task has left user mode, whose `struct pt_regs` is at `at`: the machine's note if that is of
+/// the same departure. The kernel may since have changed what it saved; and SYSCALL and SYSENTER have changed registers
+/// before it did.
+fn context(core: &Core, memory: &Memory<'_>, at: u64) -> Option<UserContext> {
+    const AX: usize = 0;
+    /// Those that SYSCALL changes, and the number of a system call, which the kernel saves apart.
+    const CHANGED: [usize; 3] = [AX, 1, 11];
+    let saved = pt_regs(memory, at)?;
+    let same = |noted: &&UserContext| {
+        let kept = (0..16).filter(|n| !CHANGED.contains(n)).all(|n| noted.gpr[n] == saved.gpr[n]);
+        kept && noted.ip == saved.ip
+    };
+    if let Some(noted) = core.user_context().filter(same) {
+        return Some(*noted);
+    }
+    let w = memory.word_size();
+    let word = |n: u64| memory.word(memory.add(at, n * w));
+    let wide = w == 8;
+    let number = word(if wide { 15 } else { 11 })?;
+    let mut gpr = saved.gpr;
+    // Other entries have a negative number here.
+    if number >> (8 * w - 1) == 0 {
+        gpr[AX] = number;
+    }
+    let first = if wide { 16 } else { 12 };
+    let (flags, ss) = (word(first + 2)?, word(first + 4)? as u16);
+    let env = core.env();
+    let (selectors, bases) = if wide {
+        let [es, ds, fs, gs] = [Seg::Es, Seg::Ds, Seg::Fs, Seg::Gs].map(|seg| env.seg(seg).selector as u16);
+        ([es, saved.cs, ss, ds, fs, gs], [env.seg(Seg::Fs).base, env.kernel_gs_base()])
+    } else {
+        let [ds, es, fs, gs] = [7, 8, 9, 10].map(|n| word(n).unwrap_or(0) as u16);
+        let base = |selector| core.selector_base(selector).unwrap_or(0);
+        ([es, saved.cs, ss, ds, fs, gs], [base(fs), base(gs)])
+    };
+    Some(UserContext { gpr, ip: saved.ip, flags, selectors, bases, written: 0 })
 }
 
 /// The `struct pt_regs` of user mode at `at`; `None` if its values are impossible.

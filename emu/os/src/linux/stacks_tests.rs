@@ -33,6 +33,23 @@ fn user_registers_are_at_the_end_of_the_kernel_stack() {
     }
 }
 
+/// The machine has noted nothing of this task.
+#[test]
+fn a_context_is_what_the_kernel_has_saved() {
+    for (w, padding, cs) in [(8, 0, 0x33), (4, 8, 0x73)] {
+        let (os, kernel) = with_registers(w, padding, (cs, 0x2b, 0x202));
+        let machine = kernel.machine();
+        let (found, saved) =
+            (os.user_context(machine.core()).unwrap(), os.user_registers(machine.core()).unwrap());
+        assert_eq!(
+            (found.ip, found.flags, found.selectors[1..3].to_vec()),
+            (0x40_1000, 0x202, vec![cs as u16, 0x2b])
+        );
+        // The number of the system call, and not what it will return.
+        assert_eq!((found.gpr[0], &found.gpr[1..]), (0x999, &saved.gpr[1..]));
+    }
+}
+
 #[test]
 fn a_program_that_is_about_to_start_has_registers() {
     let (os, kernel) = with_registers(8, 0, (0x33, 0x2b, 0x200));
@@ -50,6 +67,7 @@ fn invalid_user_registers_are_rejected() {
     let (os, mut kernel) = with_registers(8, 0, (0x33, 0x2b, 0x202));
     kernel.put(TASK + 0x1000 + os.layout.task.mm, &[0]);
     assert_eq!(os.user_registers(kernel.machine().core()), None);
+    assert_eq!(os.user_context(kernel.machine().core()), None);
     // An unmapped stack.
     let (os, mut kernel) = with_registers(8, 0, (0x33, 0x2b, 0x202));
     kernel.put(TASK + 0x1000 + os.layout.task.stack.unwrap(), &[u64::MAX]);
