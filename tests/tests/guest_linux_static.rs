@@ -157,7 +157,9 @@ const OTHER_KERNELS: [&str; 5] = [
 
 #[test]
 fn guest_programs_on_kernels_of_any_release_see_their_static_probes_at_length() {
-    OTHER_KERNELS.into_iter().for_each(programs_see_their_static_probes);
+    for kernel in OTHER_KERNELS {
+        programs_see_their_static_probes(kernel);
+    }
 }
 
 fn programs_see_their_static_probes(kernel: &str) {
@@ -331,7 +333,9 @@ fn guest_a_sleeping_process_has_its_semaphore_lowered_at_once() {
 
 #[test]
 fn guest_a_sleeping_process_on_kernels_of_any_release_has_its_semaphore_lowered_at_length() {
-    OTHER_KERNELS.into_iter().for_each(a_sleeping_process_has_its_semaphore_lowered);
+    for kernel in OTHER_KERNELS {
+        a_sleeping_process_has_its_semaphore_lowered(kernel);
+    }
 }
 
 fn a_sleeping_process_has_its_semaphore_lowered(kernel: &str) {
