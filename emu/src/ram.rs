@@ -214,8 +214,9 @@ impl Ram {
 
     /// The ranges of physical addresses that the engine maps to the blocks, each at the offset that is its address.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = Range<u64>> {
-        let len = self.data.map.len() as u64;
-        self.layout.ranges().map(move |range| range.start.min(len)..range.end.min(len))
+        // Where RAM is elsewhere, the engine never runs, and has the blocks as they are.
+        let blocks = RamLayout::below(self.data.map.len() as u64);
+        if self.is_elsewhere() { blocks.ranges() } else { self.layout.ranges() }
     }
 
     pub(crate) fn data_ptr(&self) -> *mut u8 {

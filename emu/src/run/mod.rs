@@ -204,7 +204,7 @@ impl Core {
         let user = hot.as_ptr().as_ptr().cast::<c_void>();
         let cb = callbacks();
         let engine = Engine::new(model, &cb, user, first.as_user_data())?;
-        for Range { start, end } in ram.mapped().filter(|range| !range.is_empty()) {
+        for Range { start, end } in ram.mapped() {
             let offset = start as usize;
             engine.map(start, ram.data_ptr().wrapping_add(offset), end - start)?;
             engine.map(SHADOW_BASE + start, ram.shadow_ptr().wrapping_add(offset), end - start)?;
