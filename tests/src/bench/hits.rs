@@ -139,7 +139,7 @@ fn cases(scale: u32) -> Vec<Case> {
             code: stepped_loop,
             length: 3,
             iterations: 10_000 * scale,
-            ..on("   probe on loopne, abort: stepped in place", 1, 0xe0, "abort", Target::None, "")
+            ..on("   probe on loopne, abort: emulated", 1, 0xe0, "abort", Target::None, "")
         },
     ]
 }
