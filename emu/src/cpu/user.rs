@@ -2,9 +2,9 @@
 //!
 //! The man page's `u` registers are those of "the current process context just before it switched to kernel mode". The
 //! machine sees every such switch (IDT delivery, SYSENTER, SYSCALL), so it notes the registers then, keyed by the
-//! ring-0 entry stack of the TSS, which is different for each task in any guest that gives each task a kernel stack. A
-//! handler may change a context: the task finds the changed registers when it is next in ring 3, whatever its kernel
-//! restored there.
+//! ring-0 entry stack of the TSS. In most small systems each task has its own. Tasks that share one, as those of Linux do,
+//! share a note: it is of the task that entered ring 0 last. A handler may change a context: the task finds the changed
+//! registers when it is next in ring 3, whatever its kernel restored there.
 
 use super::Cpu;
 use crate::engine::Seg;
