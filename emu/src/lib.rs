@@ -38,7 +38,7 @@ pub use crate::cpu::{
     BootState, CpuMode, CrashReport, Fault, SentByte, SerialPort, StackShape, UserContext, Vector, Watch,
     WatchKind,
 };
-pub use crate::isa::is_sensitive;
+pub use crate::isa::{condition_holds, is_sensitive};
 pub use crate::run::{
     Core, Reader, Settable, Stop, Trap, TrapInterposer, Unsettable, Verdict, WATCH_VALUE, WatchAccess,
     WatchHit,

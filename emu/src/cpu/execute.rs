@@ -9,9 +9,9 @@
 use super::Cpu;
 use super::fault::Fault;
 use super::operands::Operand;
-use super::outcome::{Accesses, Done};
+use super::outcome::{Accesses, Done, Then};
 use crate::engine::Seg;
-use crate::isa::decode;
+use crate::isa::{condition_holds, decode};
 use crate::mmu::{Access, error_code};
 use crate::ram::PAGE;
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
@@ -76,8 +76,7 @@ pub(crate) fn is_executable(i: &Instruction) -> bool {
     };
     let memory = (0..i.op_count()).filter(|&n| i.op_kind(n) == OpKind::Memory).count() == 1;
     let registers = || (0..i.op_count()).all(|n| plain(n) && i.op_kind(n) != OpKind::Memory);
-    let narrow = i.memory_base().size() == 2 || i.memory_index().size() == 2 || i.memory_displ_size() == 2;
-    if narrow || decode::kind(i).by_machine() || is_alias(i) {
+    if decode::has_narrow_address(i) || decode::kind(i).by_machine() || is_alias(i) {
         return false;
     }
     match i.mnemonic() {
@@ -137,7 +136,16 @@ impl Cpu {
         }
     }
 
-    /// MOV to memory.
+    /// SETcc to memory (SDM volume 2); one with an address of 16 bits is the engine's.
+    pub(crate) fn set_in_memory(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Result<Done, Fault> {
+        let flags = self.eflags();
+        let value = u64::from(condition_holds(i.condition_code(), flags));
+        let executed =
+            if decode::has_narrow_address(i) { None } else { self.write_operand(i, value, told)? };
+        Ok(executed.map_or(Done::ByEngine(Then::FlagsBack(flags)), |executed| executed.done))
+    }
+
+    /// MOV or SETcc to memory.
     fn write_operand(&mut self, i: &Instruction, value: u64, told: &mut dyn Accesses) -> Outcome {
         let memory = self.memory_of(i);
         let place = self.locate(memory, Access::Write)?;
@@ -146,12 +154,7 @@ impl Cpu {
         }
         match place {
             Place::Ram(_) => self.store_to(place, memory, value)?,
-            Place::Device(paddr) => {
-                told.device(value, true);
-                let now = self.hot.clock.now();
-                self.platform.mmio_write(paddr, memory.size as u8, value as u32, now);
-                self.update_irq();
-            }
+            Place::Device(paddr) => self.write_device(paddr, value, memory.size, told),
             Place::Other => return Ok(None),
         }
         Ok(place.executed(Done::Next))
@@ -274,13 +277,7 @@ impl Cpu {
         }
         let value = match place {
             Place::Ram(_) => self.load_from(place, memory)?,
-            Place::Device(paddr) => {
-                let now = self.hot.clock.now();
-                let value = self.platform.mmio_read(paddr, memory.size as u8, now);
-                self.update_irq();
-                told.device(value.into(), false);
-                value.into()
-            }
+            Place::Device(paddr) => self.read_device(paddr, memory.size, told),
             Place::Other => return Ok(None),
         };
         Ok(Some((value, place)))
@@ -399,11 +396,35 @@ impl Cpu {
         Ok(match first {
             ram if self.ram.contains(ram, 1) => Place::Ram(Some(ram)),
             // The engine makes two accesses of one that is not aligned.
-            device if size <= 4 && device % size as u64 == 0 && self.platform.has_mmio(device) => {
+            device if size <= 8 && device % size as u64 == 0 && self.platform.has_mmio(device) => {
                 Place::Device(device)
             }
             _ => Place::Other,
         })
+    }
+
+    /// Reads a device. It sees 8 bytes as two accesses of 4, the lower first.
+    fn read_device(&mut self, paddr: u64, size: usize, told: &mut dyn Accesses) -> u64 {
+        let now = self.hot.clock.now();
+        let mut value = 0;
+        for (paddr, shift) in device_parts(paddr, size) {
+            let part = self.platform.mmio_read(paddr, size.min(4) as u8, now);
+            told.device(paddr, part, size.min(4) as u8, false);
+            value |= u64::from(part) << shift;
+        }
+        self.update_irq();
+        value
+    }
+
+    /// Writes a device, as [`Self::read_device`] reads it.
+    fn write_device(&mut self, paddr: u64, value: u64, size: usize, told: &mut dyn Accesses) {
+        let now = self.hot.clock.now();
+        for (paddr, shift) in device_parts(paddr, size) {
+            let part = (value >> shift) as u32;
+            told.device(paddr, part, size.min(4) as u8, true);
+            self.platform.mmio_write(paddr, size.min(4) as u8, part, now);
+        }
+        self.update_irq();
     }
 
     /// Reads RAM that has been located.
@@ -467,6 +488,11 @@ impl Place {
     fn executed(self, done: Done) -> Option<Executed> {
         Some(Executed { done, device: matches!(self, Self::Device(_)) })
     }
+}
+
+/// The physical addresses at which a device sees an access of `size` bytes, each with its bit in the value.
+fn device_parts(paddr: u64, size: usize) -> impl Iterator<Item = (u64, u32)> {
+    [(paddr, 0), (paddr + 4, 32)].into_iter().take(size.div_ceil(4))
 }
 
 /// The accumulator of this many bits.

@@ -39,8 +39,9 @@ pub(crate) trait Accesses {
         let size = size as u32;
         self.operand(cpu, &Operand { address, size, whole: size, reads: !write, writes: write });
     }
-    /// A value has been read from a device in memory, or written to it.
-    fn device(&mut self, value: u64, write: bool);
+    /// `size` bytes at a physical address have been read from a device, or written to it. What an instruction moves in
+    /// parts is told part by part, in the order of the addresses.
+    fn device(&mut self, paddr: u64, value: u32, size: u8, write: bool);
     /// A value has been moved through a port.
     fn port(&mut self, cpu: &Cpu, port: u16, size: u8, value: u32, out: bool);
 }

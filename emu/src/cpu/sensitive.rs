@@ -60,6 +60,7 @@ impl Cpu {
             M::Ret => self.near_return(i, told),
             M::Mov if i.op0_register().is_dr() || i.op1_register().is_dr() => self.debug_move(i),
             M::Loope | M::Loopne => Ok(self.loop_on_flag(i)),
+            _ if decode::is_set_in_memory(i) => self.set_in_memory(i, told),
             _ if decode::loses_flags(i) => Ok(Done::ByEngine(Then::FlagsBack(self.eflags()))),
             _ => self.control_move(i),
         }

@@ -87,11 +87,22 @@ pub(crate) fn has_vector_prefix(i: &Instruction) -> bool {
     !matches!(i.code().encoding(), EncodingKind::Legacy | EncodingKind::D3NOW)
 }
 
+/// Whether an instruction is SETcc to memory.
+pub(crate) fn is_set_in_memory(i: &Instruction) -> bool {
+    is_set(i) && i.op0_kind() == OpKind::Memory
+}
+
+/// Whether the operand in memory of an instruction has an address of 16 bits.
+pub(crate) fn has_narrow_address(i: &Instruction) -> bool {
+    i.memory_base().size() == 2 || i.memory_index().size() == 2 || i.memory_displ_size() == 2
+}
+
 /// Whether the engine loses the flags from before the instruction when its memory access faults.
 pub(crate) fn loses_flags(i: &Instruction) -> bool {
     (is_set(i) || matches!(i.mnemonic(), Mnemonic::Rcl | Mnemonic::Rcr)) && i.op0_kind() == OpKind::Memory
 }
 
+/// Whether an instruction is SETcc.
 fn is_set(i: &Instruction) -> bool {
     i.condition_code() != ConditionCode::None && i.op_count() == 1 && i.flow_control() == FlowControl::Next
 }

@@ -69,9 +69,9 @@ impl Core {
         let ones = u64::MAX >> (64 - 8 * size);
         match self.opened(offset) {
             Some((paddr, now)) if size <= 4 => {
-                let value = self.cpu.platform.mmio_read(paddr, size as u8, now).into();
-                self.watches.device(value, false);
-                value
+                let value = self.cpu.platform.mmio_read(paddr, size as u8, now);
+                self.watches.device(paddr, value, size as u8, false);
+                value.into()
             }
             _ => {
                 self.cpu.void_accesses += 1;
@@ -84,7 +84,7 @@ impl Core {
     pub(crate) fn device_page_write(&mut self, offset: u64, size: u32, value: u64) {
         match self.opened(offset) {
             Some((paddr, now)) if (1..=4).contains(&size) => {
-                self.watches.device(value, true);
+                self.watches.device(paddr, value as u32, size as u8, true);
                 self.cpu.platform.mmio_write(paddr, size as u8, value as u32, now);
             }
             _ => self.cpu.void_accesses += 1,

@@ -16,7 +16,7 @@ use super::Core;
 use crate::blocks::{BlockCell, CellRef, Cut, Lead};
 use crate::cpu::execute::is_executable;
 use crate::cpu::flags::TF;
-use crate::isa::decode::{self, Kind};
+use crate::isa::decode::{self, Compared, Kind};
 use crate::ram::{PAGE, PageState, Ram};
 use crate::run::Halt;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
@@ -78,20 +78,26 @@ impl Replaced {
     }
 }
 
-/// Whether the hook for exceptions can execute the instruction: the machine executes it without the engine's help.
+/// Whether the hook for exceptions can execute the instruction: the machine executes it without the engine's help, but for
+/// some rare forms.
 fn is_executed_in_hook(i: &Instruction) -> bool {
     use Mnemonic as M;
     let ports =
         matches!(i.mnemonic(), M::In | M::Out | M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd);
-    ports || matches!(i.mnemonic(), M::Cpuid | M::Rdmsr | M::Syscall | M::Sysenter | M::Loope | M::Loopne)
+    let control = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && i.op_register(n).is_cr());
+    ports
+        || control
+        || decode::is_set_in_memory(i)
+        || matches!(
+            i.mnemonic(),
+            M::Cpuid | M::Rdmsr | M::Invlpg | M::Syscall | M::Sysenter | M::Loope | M::Loopne
+        )
 }
 
 /// Whether the hook for exceptions can execute the instruction where it is displaced, too: elsewhere its block need not end
-/// for it, or it is rare. The machine may still need the engine for some of them.
+/// for it.
 fn is_executed_at_site(i: &Instruction) -> bool {
-    use Mnemonic as M;
-    let control = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && i.op_register(n).is_cr());
-    is_executed_in_hook(i) || control || matches!(i.mnemonic(), M::Rdtsc | M::Rdtscp | M::Invlpg)
+    is_executed_in_hook(i) || matches!(i.mnemonic(), Mnemonic::Rdtsc | Mnemonic::Rdtscp)
 }
 
 /// Whether the instruction is a PAUSE that is as long as the NOP.
@@ -189,7 +195,7 @@ impl Core {
     /// The bytes to be replaced in a block that begins at linear `begin`, physical `paddr`: those of each PAUSE before the
     /// first instruction that the machine executes, and of that one. Nothing beyond a branch, a patch or the page.
     fn stand_ins_from(&self, begin: u64, paddr: u64) -> (Vec<Part>, Option<u64>) {
-        let (mut at, mut bytes) = (begin, Vec::new());
+        let (mut at, mut bytes, mut compared) = (begin, Vec::new(), Compared::default());
         while let Some(i) = self.cpu.decode_original(at) {
             let next = at.wrapping_add(i.len() as u64);
             let crosses = begin / PAGE != next.wrapping_sub(1) / PAGE;
@@ -197,7 +203,9 @@ impl Core {
                 break;
             }
             let here = paddr + (at - begin);
-            if is_executed_in_hook(&i) || self.is_taken_over(&i, at) || self.is_reported_in_hook(&i, at) {
+            let by_machine = decode::kind(&i).by_machine() && !compared.keeps_flags(&i);
+            let in_hook = by_machine && is_executed_in_hook(&i);
+            if in_hook || self.is_taken_over(&i, at) || self.is_reported_in_hook(&i, at) {
                 bytes.extend(self.replacement(here, &INT3));
                 return (bytes, Some(at));
             }
@@ -206,9 +214,10 @@ impl Core {
                 bytes.extend(self.replacement(here, &NOP));
             }
             let ends = i.flow_control() != FlowControl::Next;
-            if ends || !pause && decode::kind(&i).by_machine() && decode::kind(&i) != Kind::Clock {
+            if ends || !pause && by_machine && decode::kind(&i) != Kind::Clock {
                 break;
             }
+            compared = compared.after(&i);
             at = next;
         }
         (bytes, None)

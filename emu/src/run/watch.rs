@@ -12,7 +12,7 @@
 use super::Core;
 use super::interpose::{Trap, Verdict};
 use super::step::Permit;
-use super::watch_hit::{WATCH_VALUE, WatchAccess, WatchHit};
+use super::watch_hit::{Moved, WATCH_VALUE, WatchAccess, WatchHit};
 use crate::cpu::operands::{Operand, OperandFinder};
 use crate::cpu::outcome::Accesses;
 use crate::cpu::{Cpu, Watch, WatchKind, first_watched};
@@ -41,7 +41,7 @@ pub(crate) struct Watches {
     /// Where the value of each of `seen` is.
     values: Vec<Value>,
     /// What the instruction in progress has read from a device, and written to one.
-    moved: (Option<u64>, Option<u64>),
+    moved: (Option<Moved>, Option<Moved>),
     /// Condition bits, as in DR6, of the guest's breakpoints that the instruction in progress meets, enabled or not.
     met: u64,
     operands: OperandFinder,
@@ -60,7 +60,7 @@ pub(crate) struct Watches {
 enum Value {
     /// In memory, at this linear address.
     Memory(u64),
-    /// In what was moved to or from a device, from this byte on: to read the device could change it.
+    /// In what was moved to or from a device, from this byte of its page on: to read the device could change it.
     Device(u64),
     /// In the hit already.
     Port,
@@ -175,8 +175,7 @@ impl Watches {
             ((at, len), old) = (range(false), [0; WATCH_VALUE]);
         }
         let hit = WatchHit { id, access, ip, address, size, old, new: old, len };
-        let within = first.wrapping_sub(operand.address);
-        let value = if device { Value::Device(within) } else { Value::Memory(at) };
+        let value = if device { Value::Device(first % PAGE) } else { Value::Memory(at) };
         match known.and_then(|n| Some((self.seen.get_mut(n)?, self.values.get_mut(n)?))) {
             // The first write takes the place of a read before it.
             Some((seen, its)) => (*seen, *its) = (hit, value),
@@ -244,12 +243,12 @@ impl Accesses for Watches {
         self.met |= cpu.met_by_port(port, size);
     }
 
-    fn device(&mut self, value: u64, write: bool) {
+    fn device(&mut self, paddr: u64, value: u32, size: u8, write: bool) {
         if self.seen.is_empty() {
             return;
         }
         let moved = if write { &mut self.moved.1 } else { &mut self.moved.0 };
-        moved.get_or_insert(value);
+        moved.get_or_insert(Moved::at(paddr)).append(paddr, value, size);
     }
 }
 
@@ -402,10 +401,7 @@ impl Core {
                     hit.new = [0; WATCH_VALUE];
                     self.cpu.peek_prefix(*at, &mut hit.new[..usize::from(hit.len)]);
                 }
-                Value::Device(from) => {
-                    hit.set_old(read.or(written), *from);
-                    hit.set_new(written.or(read), *from);
-                }
+                Value::Device(first) => hit.set_moved(read, written, *first),
                 Value::Port => {}
             }
         }

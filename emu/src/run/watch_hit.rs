@@ -1,7 +1,10 @@
 //! The report of an access to a watched range, for the interposer.
 
+use crate::ram::PAGE;
+
 /// Longest value of a watched range that a hit carries, bytes.
 pub const WATCH_VALUE: usize = 16;
+
 /// What an instruction did to a watched range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchAccess {
@@ -41,24 +44,47 @@ pub struct WatchHit {
 }
 
 impl WatchHit {
-    /// Sets `old` to the bytes of `value` from byte `from` on.
-    pub(super) fn set_old(&mut self, value: Option<u64>, from: u64) {
-        self.old = part_of(value, from, self.len);
-    }
-
-    /// Sets `new` to the bytes of `value` from byte `from` on.
-    pub(super) fn set_new(&mut self, value: Option<u64>, from: u64) {
-        self.new = part_of(value, from, self.len);
+    /// Sets `old` and `new` to what was moved from byte `first` of a device's page on.
+    pub(super) fn set_moved(&mut self, read: Option<Moved>, written: Option<Moved>, first: u64) {
+        let part = |moved: Option<Moved>| moved.map_or([0; WATCH_VALUE], |m| m.part(first, self.len));
+        (self.old, self.new) = (part(read.or(written)), part(written.or(read)));
     }
 }
 
-/// `len` bytes of a value from byte `from` on.
-fn part_of(value: Option<u64>, from: u64, len: u8) -> [u8; WATCH_VALUE] {
-    let mut part = [0; WATCH_VALUE];
-    let bytes = value.unwrap_or(0).to_le_bytes();
-    let bytes = bytes.get(from as usize..).unwrap_or_default();
-    for (to, byte) in part.iter_mut().take(len.into()).zip(bytes) {
-        *to = *byte;
+/// The bytes that an instruction has read from a device, or written to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moved {
+    /// Where they begin in the device's page.
+    first: u64,
+    bytes: [u8; WATCH_VALUE],
+    len: usize,
+}
+
+impl Moved {
+    /// Nothing yet, at a physical address.
+    pub fn at(paddr: u64) -> Self {
+        Self { first: paddr % PAGE, bytes: [0; WATCH_VALUE], len: 0 }
     }
-    part
+
+    /// Appends what was moved at `paddr`, if it follows.
+    pub fn append(&mut self, paddr: u64, value: u32, size: u8) {
+        if paddr % PAGE != self.first + self.len as u64 {
+            return;
+        }
+        for byte in value.to_le_bytes().into_iter().take(size.into()) {
+            if let Some(to) = self.bytes.get_mut(self.len) {
+                (*to, self.len) = (byte, self.len + 1);
+            }
+        }
+    }
+
+    /// `len` bytes from byte `first` of the page on.
+    fn part(self, first: u64, len: u8) -> [u8; WATCH_VALUE] {
+        let mut part = [0; WATCH_VALUE];
+        let skipped = first.saturating_sub(self.first) as usize;
+        for (to, byte) in part.iter_mut().take(len.into()).zip(self.bytes.iter().skip(skipped)) {
+            *to = *byte;
+        }
+        part
+    }
 }

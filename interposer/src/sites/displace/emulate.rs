@@ -5,7 +5,7 @@
 //! fault itself: as in the engine, the fetch there does. Source: Intel SDM volume 2, the operation of each.
 
 use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, OpKind, Register};
-use trapline_emu::{Core, Fault, StackShape};
+use trapline_emu::{Core, Fault, StackShape, condition_holds};
 
 /// A decoded instruction that can be emulated. Sizes are operand sizes in bytes; branches go `by` bytes from the
 /// instruction's own address, so that one operation serves every mapping of its page.
@@ -331,7 +331,7 @@ pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
             push(core, stack, next, size)?;
             core.env().set_eip(ip);
         }
-        Op::Jcc { condition, by, len } => branch(core, holds(condition, core.eflags()), by, len),
+        Op::Jcc { condition, by, len } => branch(core, condition_holds(condition, core.eflags()), by, len),
         Op::Loop { by, bits, len, zero } => {
             let left = count(core, bits, 1);
             core.env().set_gpr(CX, left);
@@ -365,30 +365,4 @@ pub(crate) fn emulate(core: &mut Core, op: &Op) -> Emulated {
         }
     }
     Ok(())
-}
-
-/// Whether a condition holds for these flags (SDM volume 1, appendix B).
-pub(super) fn holds(condition: ConditionCode, flags: u64) -> bool {
-    use ConditionCode as C;
-    let bit = |n: u32| flags >> n & 1 != 0;
-    let (cf, pf, zf, sf, of) = (bit(0), bit(2), bit(6), bit(7), bit(11));
-    match condition {
-        C::None => true,
-        C::o => of,
-        C::no => !of,
-        C::b => cf,
-        C::ae => !cf,
-        C::e => zf,
-        C::ne => !zf,
-        C::be => cf || zf,
-        C::a => !cf && !zf,
-        C::s => sf,
-        C::ns => !sf,
-        C::p => pf,
-        C::np => !pf,
-        C::l => sf != of,
-        C::ge => sf == of,
-        C::le => zf || sf != of,
-        C::g => !zf && sf == of,
-    }
 }
