@@ -27,7 +27,7 @@ impl Cpu {
         let page = va & !(PAGE - 1);
         if let Some(t) = self.tlb.lookup(page) {
             let fresh = access != Access::Write || t.dirty;
-            if fresh && mmu::denied(t, &self.paging(), access, user).is_none() {
+            if fresh && mmu::denied(&t, &self.paging(), access, user).is_none() {
                 return Ok(t.paddr | (va & (PAGE - 1)));
             }
         }
@@ -142,9 +142,9 @@ impl Cpu {
         let page = va & !(PAGE - 1);
         let paging = self.paging();
         if let Some(t) = self.tlb.lookup(page)
-            && mmu::denied(t, &paging, access, user).is_none()
+            && mmu::denied(&t, &paging, access, user).is_none()
         {
-            return Some(*t);
+            return Some(t);
         }
         if paging.long() && !canonical(va) {
             return None;

@@ -113,6 +113,27 @@ impl Cpu {
         self.console.seen.take()
     }
 
+    /// The port of IN or OUT, and the size of what it moves.
+    fn port_of(&self, i: &Instruction) -> (u16, u8) {
+        let (data, port) = if i.mnemonic() == Mnemonic::In { (0, 1) } else { (1, 0) };
+        let number = match i.op_kind(port) {
+            OpKind::Register => self.env.gpr(2) as u16,
+            _ => i.immediate(port) as u16,
+        };
+        (number, i.op_register(data).size() as u8)
+    }
+
+    /// Whether it is an IN or OUT after which no line and no event of a device is another. To be asked before it is
+    /// executed.
+    pub(crate) fn is_inert(&self, i: &Instruction) -> bool {
+        let out = i.mnemonic() == Mnemonic::Out;
+        if !out && i.mnemonic() != Mnemonic::In {
+            return false;
+        }
+        let (port, size) = self.port_of(i);
+        self.platform.is_inert(port, size, out)
+    }
+
     /// IN and OUT.
     pub(crate) fn port_instruction(
         &mut self,
@@ -120,13 +141,7 @@ impl Cpu {
         told: &mut dyn Accesses,
     ) -> Result<Done, Fault> {
         let input = i.mnemonic() == Mnemonic::In;
-        let (data, port) = if input { (0, 1) } else { (1, 0) };
-        let size = i.op_register(data).size() as u8;
-        let port = if i.op_kind(port) == OpKind::Register {
-            self.env.gpr(2) as u16
-        } else {
-            i.immediate(port) as u16
-        };
+        let (port, size) = self.port_of(i);
         self.check_port(port, size)?;
         let rax = self.env.gpr(0);
         if input {

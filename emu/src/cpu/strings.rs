@@ -67,7 +67,7 @@ impl Cpu {
     fn data_without_walk(&self, va: u64, access: Access) -> Option<u64> {
         let t = self.tlb.lookup(va & !(PAGE - 1))?;
         let user = self.env.cpl() == 3;
-        if access == Access::Write && !t.dirty || mmu::denied(t, &self.paging(), access, user).is_some() {
+        if access == Access::Write && !t.dirty || mmu::denied(&t, &self.paging(), access, user).is_some() {
             return None;
         }
         let state = self.ram.page_at(t.paddr)?;

@@ -20,7 +20,7 @@ impl Cpu {
     /// Caches what a walk has found. Where the tables have changed since the last walk, the new translation may allow
     /// less or lead elsewhere, so the engine's old entries are dropped in every MMU mode.
     pub(crate) fn cache_translation(&mut self, page: u64, t: Translation) {
-        if self.tlb.lookup(page).is_some_and(|old| !t.allows_all_of(old)) {
+        if self.tlb.lookup(page).is_some_and(|old| !t.allows_all_of(&old)) {
             self.engine.drop_tlb(page);
         }
         self.tlb.insert(page, t);

@@ -1,5 +1,6 @@
 //! The MMU: the guest's page tables and the architectural TLB.
 
+mod front;
 mod tlb;
 mod user;
 mod walk;

@@ -6,6 +6,7 @@
 //!
 //! Invariant: the set of entries depends on the guest's instructions only, never on the engine's refills.
 
+use super::front::Front;
 use super::walk::Translation;
 use crate::ram::PAGE;
 use serde::{Deserialize, Serialize};
@@ -40,7 +41,7 @@ impl Hasher for PageHasher {
 type Map = HashMap<u64, Entry, BuildHasherDefault<PageHasher>>;
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+pub(super) struct Entry {
     translation: Translation,
     /// `Tlb::generation` when filled; older non-global entries are dead.
     generation: u64,
@@ -50,12 +51,31 @@ struct Entry {
     announced: u64,
 }
 
+impl Entry {
+    /// An entry that is never live.
+    pub const DEAD: Self = Self {
+        translation: Translation {
+            paddr: 0,
+            writable: false,
+            user: false,
+            executable: false,
+            dirty: false,
+            global: false,
+            large: false,
+        },
+        generation: u64::MAX,
+        global_generation: u64::MAX,
+        announced: 0,
+    };
+}
+
 /// The architectural TLB. Entries cached since the last snapshot are layered over those that snapshots share.
 #[derive(Debug, Clone)]
 pub(crate) struct Tlb {
     top: Map,
     /// Newest last. An entry hides those of the same page in the layers below it, even when it is dead.
     layers: Vec<Arc<Map>>,
+    front: Front,
     generation: u64,
     global_generation: u64,
     /// Regions of 4 MiB, by number, of which a large page may be cached.
@@ -71,6 +91,7 @@ impl Default for Tlb {
         Tlb {
             top: Map::default(),
             layers: Vec::new(),
+            front: Front::default(),
             generation: 0,
             global_generation: 0,
             large: BTreeSet::new(),
@@ -138,14 +159,21 @@ impl TlbImage {
 impl Tlb {
     /// The live translation of a linear page (address of its first byte).
     #[inline]
-    pub fn lookup(&self, page: u64) -> Option<&Translation> {
+    pub fn lookup(&self, page: u64) -> Option<Translation> {
         let entry = self.entry(page)?;
-        self.live(entry).then_some(&entry.translation)
+        self.live(&entry).then_some(entry.translation)
     }
 
     #[inline]
-    fn entry(&self, page: u64) -> Option<&Entry> {
-        self.top.get(&page).or_else(|| self.layers.iter().rev().find_map(|layer| layer.get(&page)))
+    fn entry(&self, page: u64) -> Option<Entry> {
+        self.front.get(page).or_else(|| self.entry_in_maps(page))
+    }
+
+    fn entry_in_maps(&self, page: u64) -> Option<Entry> {
+        let maps = || self.layers.iter().rev().find_map(|layer| layer.get(&page));
+        let entry = *self.top.get(&page).or_else(maps)?;
+        self.front.set(page, entry);
+        Some(entry)
     }
 
     #[inline]
@@ -164,14 +192,19 @@ impl Tlb {
         }
         // Before the first request nothing has been announced.
         let known = if self.announcing > 0 { self.entry(page) } else { None };
-        let same = |old: &&Entry| self.live(old) && old.translation.paddr == translation.paddr;
+        let same = |old: &Entry| self.live(old) && old.translation.paddr == translation.paddr;
         let entry = Entry {
             translation,
             generation: self.generation,
             global_generation: self.global_generation,
             announced: known.filter(same).map_or(0, |old| old.announced),
         };
+        self.put(page, entry);
+    }
+
+    fn put(&mut self, page: u64, entry: Entry) {
         self.top.insert(page, entry);
+        self.front.set(page, entry);
     }
 
     /// Drops dead entries except those that hide others.
@@ -187,13 +220,13 @@ impl Tlb {
     /// Whether user code on a linear page was announced to the interposer since its translation was cached and since
     /// the last request to announce everything anew, of which there must have been one.
     pub fn announced(&self, page: u64) -> bool {
-        self.entry(page).is_some_and(|e| self.live(e) && e.announced == self.announcing)
+        self.entry(page).is_some_and(|e| self.live(&e) && e.announced == self.announcing)
     }
 
     /// Notes that user code on a linear page, whose translation is cached, was announced to the interposer.
     pub fn announce(&mut self, page: u64) {
         if let Some(entry) = self.entry(page).filter(|entry| self.live(entry)) {
-            self.top.insert(page, Entry { announced: self.announcing, ..*entry });
+            self.put(page, Entry { announced: self.announcing, ..entry });
         }
     }
 
@@ -216,18 +249,12 @@ impl Tlb {
 
     /// INVLPG of one linear page. Returns whether it was part of a large page, all of which is dropped.
     pub fn invalidate(&mut self, page: u64) -> bool {
-        let dead = Entry {
-            translation: Translation::default(),
-            generation: u64::MAX,
-            global_generation: u64::MAX,
-            announced: 0,
-        };
         let mut hit_large = false;
         for p in self.reach(page) {
             let large = self.lookup(p).is_some_and(|t| t.large);
             hit_large |= large;
             if p == page || large {
-                self.kill(p, dead);
+                self.kill(p);
             }
         }
         self.large.remove(&(page / REGION));
@@ -242,9 +269,10 @@ impl Tlb {
         (0..count).map(move |n| first + n * PAGE)
     }
 
-    fn kill(&mut self, page: u64, dead: Entry) {
+    fn kill(&mut self, page: u64) {
+        self.front.forget(page);
         if self.layers.iter().any(|layer| layer.contains_key(&page)) {
-            self.top.insert(page, dead);
+            self.top.insert(page, Entry::DEAD);
         } else {
             self.top.remove(&page);
         }
@@ -291,6 +319,7 @@ impl Tlb {
     /// Goes back to a saved state.
     pub fn restore(&mut self, image: &TlbImage) {
         self.top.clear();
+        self.front.clear();
         self.sweep_at = SWEEP_AT;
         self.layers.clone_from(&image.layers);
         self.generation = image.generation;
@@ -378,7 +407,7 @@ mod tests {
                 }
             }
             for page in (0..300).map(|n| n * 4096) {
-                assert_eq!(tlb.lookup(page), model.0.get(&page));
+                assert_eq!(tlb.lookup(page), model.0.get(&page).copied());
             }
         }
     }

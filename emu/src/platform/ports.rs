@@ -72,7 +72,9 @@ impl Platform {
                 None => 0xff,
             };
         }
-        self.update_lines(now_ns);
+        if !self.is_inert(port, size, false) {
+            self.update_lines(now_ns);
+        }
         u32::from_le_bytes(bytes)
     }
 
@@ -106,7 +108,19 @@ impl Platform {
                 self.write_byte(port, byte, now_ns);
             }
         }
-        self.update_lines(now_ns);
+        if !self.is_inert(port, size, true) {
+            self.update_lines(now_ns);
+        }
+    }
+
+    /// Whether no line and no event of a device is another after an access. Kernels poll such ports, and write to them to
+    /// let time pass.
+    pub fn is_inert(&self, port: u16, size: u8, out: bool) -> bool {
+        match self.target(port) {
+            Target::Nothing | Target::Post => size == 1,
+            Target::Port61 => size == 1 && !out,
+            _ => false,
+        }
     }
 
     fn count_unknown(&mut self, port: u16, which: impl FnOnce(&mut PortCount) -> &mut u64) {

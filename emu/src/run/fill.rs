@@ -51,9 +51,9 @@ impl Core {
         }
         if let Some(t) = self.cpu.tlb.lookup(page)
             && (access != Access::Write || t.dirty)
-            && mmu::denied(t, &paging, access, user).is_none()
+            && mmu::denied(&t, &paging, access, user).is_none()
         {
-            return Ok(*t);
+            return Ok(t);
         }
         if paging.long() && !canonical(page) {
             return Err(Refusal::NonCanonical);
@@ -85,7 +85,7 @@ impl Core {
         if self.is_stub_page(page) {
             return Err(self.refuse_stub_fetch(own, single));
         }
-        if let Some(t) = self.cpu.tlb.lookup(page).copied()
+        if let Some(t) = self.cpu.tlb.lookup(page)
             && mmu::denied(&t, &paging, Access::Fetch, user).is_none()
         {
             if own && self.is_unannounced(page) {
@@ -118,7 +118,7 @@ impl Core {
             let (paging, user) = (self.cpu.paging(), self.cpu.env.cpl() == 3);
             let fits = |t: &Translation| mmu::denied(t, &paging, Access::Fetch, user).is_none();
             // It is cached already if only the announcement was pending.
-            if !self.cpu.tlb.lookup(page).is_some_and(fits) {
+            if !self.cpu.tlb.lookup(page).is_some_and(|t| fits(&t)) {
                 self.commit_page(page);
             }
             self.note_announced(page);

@@ -333,8 +333,9 @@ impl Core {
     }
 
     fn execute_by_machine(&mut self, i: &Instruction) -> bool {
+        let inert = self.cpu.is_inert(i);
         let executed = self.makes_stand_ins() && self.execute_alone(i).is_none();
-        if executed {
+        if executed && !inert {
             self.follow_devices();
         }
         executed
