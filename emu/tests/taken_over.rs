@@ -7,7 +7,8 @@ use crate::common::*;
 use crate::watching::Watching;
 use iced_x86::code_asm::*;
 use iced_x86::{
-    Code, CodeSize, Encoder, Instruction, MemoryOperand, Mnemonic, OpCodeOperandKind as K, OpKind, Register,
+    Code, CodeSize, ConditionCode, Encoder, Instruction, MemoryOperand, Mnemonic, OpCodeOperandKind as K,
+    OpKind, Register,
 };
 use trapline_emu::{Digest, Stop, Verdict, Watch, WatchKind};
 
@@ -22,7 +23,8 @@ const HPET: u64 = DATA + 0x4000;
 /// The forms of the instructions that are taken over, and have an operand in memory, in code of so many bits.
 fn forms(bits: u32) -> Vec<Code> {
     use Mnemonic as M;
-    let taken = |mnemonic| {
+    let taken = |code: Code| {
+        let mnemonic = code.mnemonic();
         let moves =
             matches!(mnemonic, M::Mov | M::Movzx | M::Movsx | M::Movsxd | M::Xchg | M::Xadd | M::Cmpxchg);
         let with_one = matches!(mnemonic, M::Inc | M::Dec | M::Neg | M::Not);
@@ -30,13 +32,14 @@ fn forms(bits: u32) -> Vec<Code> {
             mnemonic,
             M::Add | M::Or | M::Adc | M::Sbb | M::And | M::Sub | M::Xor | M::Cmp | M::Test
         );
-        moves || with_one || with_two
+        let sets = code.condition_code() != ConditionCode::None && code.op_code().op_count() == 1;
+        moves || with_one || with_two || sets
     };
     let memory =
         |kind: &K| matches!(kind, K::mem | K::r8_or_mem | K::r16_or_mem | K::r32_or_mem | K::r64_or_mem);
     let all = Code::values().filter(|code| {
         let form = code.op_code();
-        taken(code.mnemonic())
+        taken(*code)
             && form.is_instruction()
             && form.encoding() == iced_x86::EncodingKind::Legacy
             && if bits == 64 { form.mode64() } else { form.mode32() }
@@ -44,7 +47,7 @@ fn forms(bits: u32) -> Vec<Code> {
             && !form.op_kinds().contains(&K::seg_reg)
     });
     let all: Vec<Code> = all.collect();
-    assert!(all.len() > 90, "{} forms", all.len());
+    assert!(all.len() > 106, "{} forms", all.len());
     all
 }
 

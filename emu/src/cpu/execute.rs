@@ -140,8 +140,7 @@ impl Cpu {
     pub(crate) fn set_in_memory(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Result<Done, Fault> {
         let flags = self.eflags();
         let value = u64::from(condition_holds(i.condition_code(), flags));
-        let executed =
-            if decode::has_narrow_address(i) { None } else { self.write_operand(i, value, told)? };
+        let executed = if decode::has_narrow_address(i) { None } else { self.write_operand(i, value, told)? };
         Ok(executed.map_or(Done::ByEngine(Then::FlagsBack(flags)), |executed| executed.done))
     }
 

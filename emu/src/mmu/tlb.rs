@@ -403,7 +403,7 @@ mod tests {
                         model = before.clone();
                     }
                     87..=92 => saved.push((tlb.save(), model.clone())),
-                    _ => assert_eq!(tlb.lookup(page), model.0.get(&page)),
+                    _ => assert_eq!(tlb.lookup(page), model.0.get(&page).copied()),
                 }
             }
             for page in (0..300).map(|n| n * 4096) {
