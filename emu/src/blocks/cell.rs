@@ -218,6 +218,13 @@ impl BlockCell {
         }
     }
 
+    /// The block has `n` instructions and ends before linear `at`, with a jump that is none of the guest's and is not counted.
+    pub fn end_before(&self, n: u32, at: u64) {
+        self.set_icount(n as u16);
+        self.set_size(at.wrapping_sub(self.pc()) as u16);
+        self.mark(if n == 0 { Self::JUMP } else { 0 });
+    }
+
     /// Resets the cell to that of a block not yet analysed.
     pub(super) fn clean(&self) {
         self.set_flags(Self::NEW);

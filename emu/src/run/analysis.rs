@@ -46,6 +46,11 @@ impl Core {
         let patched = self.patches_in(address, end) || self.is_clobbered(address);
         let (mut jumps, mut anew) = (false, false);
         while at < end && (wanted == 0 || n < wanted) {
+            if self.ends_before(cell, at) {
+                jumps = true;
+                b.end_before(n, at);
+                break;
+            }
             let cut = matches!(b.lead(), Lead::Cut(..));
             let in_hook = || self.stands_in(cell, b, at) && !self.watches.breaks_at(at);
             if !cut && self.watched_code(at) && !in_hook() {
@@ -57,11 +62,8 @@ impl Core {
                 break;
             }
             if patched && self.ends_with_jump(b, at) {
-                // It is not an instruction of the guest's, and is not counted.
-                b.set_icount(n as u16);
-                b.set_size((at - address) as u16);
-                b.mark(if n == 0 { BlockCell::JUMP } else { 0 });
                 jumps = true;
+                b.end_before(n, at);
                 break;
             }
             if patched && self.overlapped_in(b, at) {
@@ -118,7 +120,6 @@ impl Core {
         let kind = decode::kind(i);
         let alone = match kind {
             Kind::Sensitive => !compared.keeps_flags(i),
-            Kind::Repeated => n > 0 && self.may_restart(at),
             Kind::Plain | Kind::Far => {
                 self.may_restart(at) && decode::must_not_restart(i) && !self.cpu.is_fixed_store(i, b.pc())
             }
@@ -128,7 +129,7 @@ impl Core {
             // A single watched instruction is handled when its block begins, without a cut.
             _ if alone && watched => {}
             _ if alone => b.set_lead(Lead::Cut(Cut::Sensitive, n as u16)),
-            Kind::Plain if compared.takes_stale_flags(i) && !watched => {
+            _ if n > 0 && !watched && self.must_begin(i, at, compared) => {
                 b.set_lead(Lead::Cut(Cut::Begins, n as u16))
             }
             Kind::Repeated => {
@@ -187,6 +188,15 @@ impl Core {
         {
             b.mark(BlockCell::REP_HEAD);
             b.set_head(Repeat::of(&i).bits());
+        }
+    }
+
+    /// Whether the instruction `i` at linear `at` must begin a block.
+    pub(super) fn must_begin(&self, i: &Instruction, at: u64, compared: Compared) -> bool {
+        match decode::kind(i) {
+            Kind::Repeated => self.may_restart(at),
+            Kind::Plain => compared.takes_stale_flags(i),
+            _ => false,
         }
     }
 

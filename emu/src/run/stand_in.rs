@@ -4,6 +4,8 @@
 //!   precedes the instruction as a block of its own, returns again, and a turn of the run loop executes it. With an INT3
 //!   in its place the block ends there with an exception, and the hook for exceptions executes the instruction.
 //! - The same goes for an instruction whose execution is watched: the hook reports it first.
+//! - Some instructions must begin a block. A jump to itself in the place of one ends the block before it, and with the
+//!   guest's bytes back in place it then begins the next.
 //! - PAUSE is one of the first, but a NOP of two bytes stands for it, which is all that it is to the guest.
 //!
 //! When a block with such an instruction is about to run for the first time, it is translated anew, and for this one
@@ -25,6 +27,8 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
 const NOP: [u8; 2] = [0x66, 0x90];
 /// INT3.
 const INT3: [u8; 1] = [0xcc];
+/// A JMP to itself. No instruction that it stands for is shorter.
+const JUMP: [u8; 2] = [0xeb, 0xfe];
 
 /// Where blocks with stand-ins come from.
 #[derive(Default)]
@@ -37,8 +41,19 @@ pub(crate) struct StandIns {
     open: Option<Replaced>,
     /// Whether none are made.
     off: bool,
-    /// The block that was translated from replaced bytes, and the linear address of its INT3.
-    made: Option<(CellRef, Option<u64>)>,
+    /// The block that was translated from replaced bytes, and how it ends.
+    made: Option<(CellRef, Tail)>,
+}
+
+/// How a block with stand-ins ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tail {
+    /// As the guest's.
+    Own,
+    /// With an INT3 in place of the instruction at this linear address.
+    Trap(u64),
+    /// With a jump to the instruction at this linear address, which begins the next block.
+    Jump(u64),
 }
 
 /// The bytes of one instruction.
@@ -55,8 +70,7 @@ struct Part {
 struct Replaced {
     /// Linear address of the block.
     begin: u64,
-    /// Linear address of the instruction that INT3 stands for.
-    own: Option<u64>,
+    tail: Tail,
     bytes: Vec<Part>,
     /// Whether the page was armed when they were replaced.
     armed: bool,
@@ -120,7 +134,8 @@ impl Core {
     /// Whether the block that is analysed, `b`, should have a stand-in for `i`, its instruction number `n` at linear `at`.
     pub(super) fn wants_stand_in(&self, b: &BlockCell, i: &Instruction, (n, at): (u32, u64)) -> bool {
         let cut = b.lead() == Lead::Cut(Cut::Sensitive, n as u16);
-        (cut && (is_executed_in_hook(i) || is_short_pause(i)) || self.is_taken_over(i, at))
+        let begins = b.lead() == Lead::Cut(Cut::Begins, n as u16);
+        (cut && (is_executed_in_hook(i) || is_short_pause(i)) || begins || self.is_taken_over(i, at))
             && !b.is(BlockCell::SITE | BlockCell::JUMP | BlockCell::SLOT | BlockCell::UNSUPPORTED)
     }
 
@@ -134,7 +149,12 @@ impl Core {
     /// Whether block `b`, which is analysed as `cell`, ends with an INT3 that stands for the instruction at linear `at`.
     pub(super) fn stands_in(&self, cell: CellRef, b: &BlockCell, at: u64) -> bool {
         let ends = b.pc().wrapping_add(b.size().into()) == at.wrapping_add(1);
-        ends && (b.patch() == BlockCell::BY_MACHINE || self.stand_ins.made == Some((cell, Some(at))))
+        ends && (b.patch() == BlockCell::BY_MACHINE || self.stand_ins.made == Some((cell, Tail::Trap(at))))
+    }
+
+    /// Whether the block that is analysed as `cell` ends with a jump to the instruction at linear `at`.
+    pub(super) fn ends_before(&self, cell: CellRef, at: u64) -> bool {
+        self.stand_ins.made == Some((cell, Tail::Jump(at)))
     }
 
     /// Whether a NOP stands for the instruction `i` in the block that is analysed as `cell`.
@@ -180,21 +200,22 @@ impl Core {
         let begin = self.cpu.linear_ip();
         let Some(begin) = self.stand_ins.next.take().filter(|&at| at == begin && !capped) else { return };
         let Some((paddr, armed)) = self.replaceable(begin) else { return };
-        let (bytes, own) = self.stand_ins_from(begin, paddr);
+        let (bytes, tail) = self.stand_ins_from(begin, paddr);
         if bytes.is_empty() {
             return;
         }
         if !self.cpu.engine.drop_block(begin) {
             self.cpu.drop_code_blocks(paddr, armed);
         }
-        let replaced = Replaced { begin, own, bytes, armed };
+        let replaced = Replaced { begin, tail, bytes, armed };
         replaced.put(&mut self.cpu.ram);
         self.stand_ins.open = Some(replaced);
     }
 
     /// The bytes to be replaced in a block that begins at linear `begin`, physical `paddr`: those of each PAUSE before the
-    /// first instruction that the machine executes, and of that one. Nothing beyond a branch, a patch or the page.
-    fn stand_ins_from(&self, begin: u64, paddr: u64) -> (Vec<Part>, Option<u64>) {
+    /// first instruction that the machine executes or that must begin a block, and of that one. Nothing beyond a branch, a
+    /// patch or the page.
+    fn stand_ins_from(&self, begin: u64, paddr: u64) -> (Vec<Part>, Tail) {
         let (mut at, mut bytes, mut compared) = (begin, Vec::new(), Compared::default());
         while let Some(i) = self.cpu.decode_original(at) {
             let next = at.wrapping_add(i.len() as u64);
@@ -207,7 +228,11 @@ impl Core {
             let in_hook = by_machine && is_executed_in_hook(&i);
             if in_hook || self.is_taken_over(&i, at) || self.is_reported_in_hook(&i, at) {
                 bytes.extend(self.replacement(here, &INT3));
-                return (bytes, Some(at));
+                return (bytes, Tail::Trap(at));
+            }
+            if at != begin && self.must_begin(&i, at, compared) {
+                bytes.extend(self.replacement(here, &JUMP));
+                return (bytes, Tail::Jump(at));
             }
             let pause = is_short_pause(&i);
             if pause {
@@ -220,7 +245,7 @@ impl Core {
             compared = compared.after(&i);
             at = next;
         }
-        (bytes, None)
+        (bytes, Tail::Own)
     }
 
     /// The bytes `stand_in` for those at `paddr`.
@@ -244,7 +269,7 @@ impl Core {
         let Some(replaced) = self.stand_ins.open.take() else { return };
         replaced.put_back(&mut self.cpu.ram);
         self.stand_ins.made = match made {
-            Some((cell, pc)) if pc == replaced.begin => Some((cell, replaced.own)),
+            Some((cell, pc)) if pc == replaced.begin => Some((cell, replaced.tail)),
             _ => None,
         };
     }
