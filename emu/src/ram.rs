@@ -20,7 +20,7 @@ pub const PAGE: u64 = 4096;
 pub(crate) const SLOT_PAGES: u64 = 1024;
 
 /// Most bytes of RAM: physical addresses of 36 bits reach it.
-const MOST: u64 = 32 << 30;
+pub(crate) const MOST: u64 = 32 << 30;
 
 /// Linear pages remembered for a physical page before a full TLB flush is needed to forget it.
 const KNOWN_VAS: usize = 3;

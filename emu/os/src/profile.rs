@@ -223,6 +223,12 @@ pub trait OsProfile: Send {
         core.user_context().copied()
     }
 
+    /// What tells the current task from all others that enter ring 0 on the same stack; `None` where each has one of its
+    /// own.
+    fn user_task(&self, _core: &Core) -> Option<u64> {
+        None
+    }
+
     /// Where the task at `task`, which does not run, continues; `None` if that cannot be read.
     fn switched(&self, _core: &Core, _task: u64) -> Option<Switched> {
         None

@@ -4,7 +4,8 @@
 //! machine sees every such switch (IDT delivery, SYSENTER, SYSCALL), so it notes the registers then, keyed by the
 //! ring-0 entry stack of the TSS. In most small systems each task has its own. Tasks that share one, as those of Linux do,
 //! share a note: it is of the task that entered ring 0 last. A handler may change a context: the task finds the changed
-//! registers when it is next in ring 3, whatever its kernel restored there.
+//! registers when it is next in ring 3, whatever its kernel restored there. Where tasks share a stack, the interposer says
+//! which task that is ([`TrapInterposer::user_task`](crate::TrapInterposer::user_task)), and its changes wait under that key.
 
 use super::Cpu;
 use crate::engine::Seg;
@@ -34,14 +35,42 @@ pub struct UserContext {
 
 const SEGS: [Seg; 6] = [Seg::Es, Seg::Cs, Seg::Ss, Seg::Ds, Seg::Fs, Seg::Gs];
 
+impl UserContext {
+    /// Changes general register `n`.
+    pub fn set_gpr(&mut self, n: usize, value: u64) {
+        if let Some(register) = self.gpr.get_mut(n) {
+            *register = value;
+            self.written |= 1 << n;
+        }
+    }
+
+    /// Changes a selector.
+    pub fn set_selector(&mut self, seg: Seg, value: u16) {
+        if let Some(selector) = self.selectors.get_mut(seg as usize) {
+            *selector = value;
+            self.written |= 1 << (16 + seg as usize);
+        }
+    }
+
+    /// These registers with the changes of `changed`.
+    #[must_use]
+    pub fn with_changes_of(mut self, changed: &Self) -> Self {
+        for n in (0..16).filter(|n| changed.written & 1 << n != 0) {
+            self.set_gpr(n, changed.gpr[n]);
+        }
+        for seg in SEGS.into_iter().filter(|seg| changed.written & 1 << (16 + *seg as usize) != 0) {
+            self.set_selector(seg, changed.selectors[seg as usize]);
+        }
+        self
+    }
+}
+
 /// All of them, shared with snapshots.
 pub(crate) type UserContexts = Arc<BTreeMap<u64, UserContext>>;
 
 impl Cpu {
     /// Notes the current registers as the user context of the task that enters ring 0 on stack `key`.
     pub(crate) fn note_user_context(&mut self, ip: u64) {
-        // Writes still pending although the task is back in ring 3: its first fetch faulted, so no block began.
-        self.write_user_registers();
         self.user_exit_epoch += 1;
         let key = self.entry_stack();
         let e = *self.env;
@@ -53,54 +82,42 @@ impl Cpu {
             bases: [e.seg(Seg::Fs).base, e.seg(Seg::Gs).base],
             written: 0,
         };
+        self.user_context_of(key, context);
+    }
+
+    /// The context under a key, which begins as `new`.
+    fn user_context_of(&mut self, key: u64, new: UserContext) -> &mut UserContext {
         let map = Arc::make_mut(&mut self.user_contexts);
         if map.len() >= MAX_CONTEXTS && !map.contains_key(&key) {
             map.pop_first();
         }
-        map.insert(key, context);
+        map.entry(key).insert_entry(new).into_mut()
     }
 
-    /// Changes general register `n` of the current task's user context; whether it has one. In ring 3 the CPU's own
-    /// registers are to be written instead.
-    pub fn set_user_gpr(&mut self, n: usize, value: u64) -> bool {
-        self.change_user_context(|c| {
-            c.gpr[n] = value;
-            c.written |= 1 << n;
-        })
-    }
-
-    /// Changes a selector of the current task's user context; whether it has one.
-    pub fn set_user_selector(&mut self, seg: Seg, value: u16) -> bool {
-        self.change_user_context(|c| {
-            c.selectors[seg as usize] = value;
-            c.written |= 1 << (16 + seg as usize);
-        })
-    }
-
-    fn change_user_context(&mut self, change: impl FnOnce(&mut UserContext)) -> bool {
-        let key = self.entry_stack();
-        let Some(context) = Arc::make_mut(&mut self.user_contexts).get_mut(&key) else { return false };
-        change(context);
+    /// Has a task find the changed registers of `changed` when it is next in ring 3. `key` is that of the task, or its
+    /// entry stack.
+    pub fn set_user_context(&mut self, key: u64, changed: UserContext) {
+        self.user_context_of(key, changed);
         self.user_writes = true;
         // The block hook looks at every block until they are written.
         self.hot.clock.limit = 0;
-        true
     }
 
-    /// In ring 3 again: writes what handlers have changed of this task's context.
-    #[inline(always)]
-    pub(crate) fn write_user_registers(&mut self) {
-        if self.user_writes && self.env.cpl() == 3 {
-            self.write_noted_registers();
-        }
+    /// What waits for a task until it is next in ring 3.
+    pub fn changed_user_context(&self, key: u64) -> Option<&UserContext> {
+        let waits = |context: &&UserContext| context.written != 0;
+        self.user_contexts.get(&key).filter(|_| self.user_writes).filter(waits)
     }
 
-    #[cold]
-    fn write_noted_registers(&mut self) {
-        let key = self.entry_stack();
+    /// In ring 3, in the task with this key: writes what handlers have changed of its context.
+    pub(crate) fn write_user_registers(&mut self, key: u64) {
+        let is_note = key == self.entry_stack();
         let contexts = Arc::make_mut(&mut self.user_contexts);
         let Some(context) = contexts.get_mut(&key) else { return };
         let (written, c) = (std::mem::take(&mut context.written), *context);
+        if !is_note {
+            contexts.remove(&key);
+        }
         self.user_writes = contexts.values().any(|c| c.written != 0);
         (0..16).filter(|n| written & 1 << n != 0).for_each(|n| self.env.set_gpr(n, c.gpr[n]));
         for (n, seg) in SEGS.into_iter().enumerate() {

@@ -246,15 +246,30 @@ impl Core {
         self.cpu.user_exit_epoch
     }
 
-    /// Changes general register `n` of the current task's user context; whether it has one. In ring 3 the CPU's own
-    /// registers are to be written instead.
-    pub fn set_user_gpr(&mut self, n: usize, value: u64) -> bool {
-        self.cpu.set_user_gpr(n, value)
+    /// Has a task find the changed registers of `changed` when it is next in ring 3. `key` is what
+    /// [`TrapInterposer::user_task`](crate::TrapInterposer::user_task) says of it, or else its
+    /// [entry stack](Self::entry_stack). In ring 3 the CPU's own registers are to be written instead.
+    pub fn set_user_context(&mut self, key: u64, changed: UserContext) {
+        self.cpu.set_user_context(key, changed);
     }
 
-    /// Changes a selector of the current task's user context; whether it has one.
-    pub fn set_user_selector(&mut self, seg: Seg, value: u16) -> bool {
-        self.cpu.set_user_selector(seg, value)
+    /// What waits for the task with this key until it is next in ring 3.
+    pub fn changed_user_context(&self, key: u64) -> Option<&UserContext> {
+        self.cpu.changed_user_context(key)
+    }
+
+    /// In ring 3 again: writes what handlers have changed of this task's context.
+    #[inline(always)]
+    pub(crate) fn write_user_registers(&mut self) {
+        if self.cpu.user_writes && self.cpu.env.cpl() == 3 {
+            self.write_changed_registers();
+        }
+    }
+
+    #[cold]
+    fn write_changed_registers(&mut self) {
+        let task = self.with_interposer(|i, core| i.user_task(core)).flatten();
+        self.cpu.write_user_registers(task.unwrap_or_else(|| self.cpu.entry_stack()));
     }
 
     /// Ring-0 stack pointer of the current TSS; 0 when there is none.

@@ -34,7 +34,7 @@ impl Core {
             self.cpu.engine.stop_before_block();
             return;
         }
-        self.cpu.write_user_registers();
+        self.write_user_registers();
         if b.is(BlockCell::SLOT) {
             self.views.hide_slot_from_fpu(&self.cpu);
         }

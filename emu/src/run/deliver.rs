@@ -39,6 +39,8 @@ impl Core {
         let now = self.cpu.hot.clock.icount;
         let before = if self.delivered.0 == now { self.delivered.1 } else { 0 };
         self.delivered = (now, before + 1);
+        // Still to be written if the first fetch in ring 3 has faulted: no block has begun there.
+        self.write_user_registers();
         match self.cpu.deliver(vector, error, origin, ip, at) {
             Ok(()) => {}
             Err(Undeliverable::Unsupported(what)) => self.finish(Stop::Unsupported(what)),

@@ -65,6 +65,13 @@ pub trait TrapInterposer {
         let _ = core;
     }
 
+    /// What tells the current task from all others that enter ring 0 on the same stack; `None` where each has one of its
+    /// own. Asked only while a changed user context waits for a task.
+    fn user_task(&self, core: &Core) -> Option<u64> {
+        let _ = core;
+        None
+    }
+
     /// An external interrupt or NMI is about to be delivered at this boundary. The interposer cannot decline it.
     fn interrupting(&mut self, core: &mut Core) {
         let _ = core;

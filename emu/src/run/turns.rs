@@ -132,7 +132,7 @@ impl Core {
     fn turn(&mut self, limit: u64) -> Option<Stop> {
         let verdict = self.verdict.take();
         self.look_again();
-        self.cpu.write_user_registers();
+        self.write_user_registers();
         let now = self.cpu.hot.clock.now();
         // Every stop comes after this, whatever requested it, so a moment has exactly one state.
         self.cpu.platform.advance(now);

@@ -4,7 +4,7 @@ use super::{
     Archive, ArchiveError, MachineIdentity, MachineState, PageTable, Parts, Snapshot, SnapshotMismatch,
 };
 use crate::platform;
-use crate::ram::PAGE;
+use crate::ram::{MOST as MOST_RAM, PAGE};
 use std::sync::{Arc, OnceLock};
 
 const IDENTITY: &str = "identity";
@@ -15,8 +15,8 @@ const PAGES: &str = "pages";
 const VERSION: u16 = 2;
 /// Pages that are compressed together.
 const RUN: usize = 64;
-/// No machine has more RAM: 3 GiB.
-const MOST_PAGES: u64 = 3 << 18;
+/// No machine has more RAM.
+const MOST_PAGES: u64 = MOST_RAM / PAGE;
 
 /// Why a stored snapshot cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

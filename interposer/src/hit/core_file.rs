@@ -4,6 +4,7 @@
 //! every page that ring 3 can read now, as loads and stores see it. Pages that the guest has not brought in are not
 //! there. The same machine gives the same bytes. The caller decides when one is taken, and where the file goes.
 
+use super::user_context;
 use serde::{Deserialize, Serialize};
 use trapline_dump::elf::{self, PF_R, PF_W, PF_X, Segment};
 use trapline_dump::notes::{self, Registers};
@@ -44,10 +45,7 @@ pub(crate) fn take(core: &Core, profile: Option<&dyn OsProfile>) -> CoreFile {
     let runs = runs(&found.pages);
     let task = profile.and_then(|p| p.current(core));
     let (pid, name) = task.map_or((0, String::new()), |t| (t.pid, t.name));
-    let left = match profile {
-        Some(profile) => profile.user_context(core),
-        None => core.user_context().copied(),
-    };
+    let left = user_context::of_current(core, profile);
     let registers = Registers::of_process(core, left);
     let notes = notes::of_process(core, &registers, pid, &name, wide);
     let bytes = file(core, &runs, &notes, wide);

@@ -4,6 +4,7 @@
 //! happen only on request of a program.
 
 use super::asked::Asked;
+use super::user_context;
 use super::view::{Real, View, is_writable};
 use crate::d::Runtime;
 use crate::model::{Probe, Stats, Word};
@@ -134,17 +135,20 @@ impl<V: View> Guest<'_, V> {
         })
     }
 
-    /// What the CPU held when the current task last left ring 3.
+    /// What the CPU held when the current task last left ring 3, with what handlers have changed since.
     pub fn user_context(&self) -> Option<UserContext> {
-        match self.profile.as_deref() {
-            Some(profile) => profile.user_context(self.core),
-            None => self.core.user_context().copied(),
-        }
+        user_context::of_current(self.core, self.profile.as_deref())
     }
 
-    /// Whether the machine's note is of the current task: only then the task will find there what a handler has written.
-    fn is_noted(&self) -> bool {
-        self.core.user_context().is_some_and(|noted| self.user_context() == Some(*noted))
+    /// Changes a register of the user context `left`. EIP and EFLAGS stay as they are.
+    fn change_user_context(&mut self, mut left: UserContext, reg: Reg, value: u64) {
+        match (reg.gpr_number(), segment(reg)) {
+            (Some(n), _) => left.set_gpr(n.into(), value),
+            (None, Some(seg)) => left.set_selector(seg, value as u16),
+            (None, None) => return,
+        }
+        let key = user_context::key(self.core, self.profile.as_deref());
+        self.core.set_user_context(key, left);
     }
 
     /// A register of the user context. FS and GS are the processor's own in either context ("Registers fs and gs are context
@@ -223,13 +227,10 @@ impl<V: View> Host for Guest<'_, V> {
             }
         }
         if context == Context::User && !is_context_independent(reg) && self.core.env().cpl() != 3 {
-            let had_one = match (reg.gpr_number(), segment(reg)) {
-                _ if !self.is_noted() => false,
-                (Some(n), _) => self.core.set_user_gpr(n.into(), value),
-                (None, Some(seg)) => self.core.set_user_selector(seg, value as u16),
-                (None, None) => true,
-            };
-            self.stats.no_user_context += u64::from(!had_one);
+            match self.user_context() {
+                Some(left) => self.change_user_context(left, reg, value),
+                None => self.stats.no_user_context += 1,
+            }
             return true;
         }
         if let Some(n) = reg.gpr_number() {

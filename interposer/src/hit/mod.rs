@@ -29,6 +29,7 @@ mod stub;
 mod to_channel;
 mod traced;
 mod trial;
+mod user_context;
 mod view;
 mod written;
 
@@ -152,6 +153,10 @@ impl TrapInterposer for Interposer {
         {
             self.give_up(core, parked);
         }
+    }
+
+    fn user_task(&self, core: &Core) -> Option<u64> {
+        self.profile.as_deref().and_then(|profile| profile.user_task(core))
     }
 
     fn interrupting(&mut self, core: &mut Core) {

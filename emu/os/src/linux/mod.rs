@@ -424,6 +424,10 @@ impl OsProfile for Linux {
         self.saved_registers(core)
     }
 
+    fn user_task(&self, core: &Core) -> Option<u64> {
+        self.current_u32(core, self.layout.task.pid).map(u64::from)
+    }
+
     fn user_context(&self, core: &Core) -> Option<UserContext> {
         self.saved_context(core)
     }

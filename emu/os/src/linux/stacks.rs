@@ -20,6 +20,9 @@ const ENTRY_STACK: u64 = 0x1000;
 const ALWAYS: u64 = 2;
 /// The flags that the kernel gives a program that it starts (`start_thread`): IF alone. The CPU adds the fixed one.
 const STARTED: u64 = 0x200;
+/// Flags of a task (include/linux/sched.h).
+const PF_EXITING: u32 = 4;
+const PF_KTHREAD: u32 = 0x20_0000;
 /// Most modules visited.
 const MAX_MODULES: usize = 4096;
 
@@ -151,6 +154,12 @@ impl Linux {
         self.saved(core, &memory, task, |memory, at| context(core, memory, at), noted)
     }
 
+    /// Whether a task has been in user mode: one that exits gives its memory back before it ends.
+    fn has_user_mode(&self, memory: &Memory<'_>, task: u64) -> bool {
+        let flags = memory.u32(memory.add(task, self.layout.task.flags)).unwrap_or(0);
+        self.mm(memory, task).is_some() || flags & (PF_EXITING | PF_KTHREAD) == PF_EXITING
+    }
+
     /// What `read` finds in the `struct pt_regs` at the end of the stack of a task with user mode; what is `noted` while
     /// the kernel has only just been entered.
     fn saved<T>(
@@ -161,7 +170,7 @@ impl Linux {
         read: impl Fn(&Memory<'_>, u64) -> Option<T>,
         noted: impl Fn() -> Option<T>,
     ) -> Option<T> {
-        self.mm(memory, task)?;
+        self.has_user_mode(memory, task).then_some(())?;
         let wide = self.map.width == Width::Bits64;
         let stack = memory.pointer(memory.add(task, self.layout.task.stack?))?;
         let end = memory.add(stack, STACK[usize::from(wide)]);

@@ -334,6 +334,10 @@ impl TrapInterposer for Scout<'_, '_> {
         self.pass(|i| i.returned(core));
     }
 
+    fn user_task(&self, core: &Core) -> Option<u64> {
+        self.interposer.as_deref().and_then(|i| i.user_task(core))
+    }
+
     fn interrupting(&mut self, core: &mut Core) {
         self.pass(|i| i.interrupting(core));
     }
