@@ -87,6 +87,15 @@ fn a_dump_has_the_memory_above_4_gib() {
         .output()
         .unwrap_or_else(|error| panic!("makedumpfile: {error}; run scripts/bootstrap"));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Found by an outsider: only the first 65,536 pages were counted.
+    let info = trapline(here, &["dump", "vmcore", "--info"]).out;
+    let line =
+        info.lines().find(|line| line.contains(" of them stored (")).unwrap_or_else(|| panic!("{info}"));
+    let (pages, ways) = line.split_once(" of them stored (").unwrap();
+    let number = |text: &str| text.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
+    let pages: u64 = pages.rsplit(' ').next().unwrap().parse().unwrap();
+    let sum: u64 = ways.split(", ").filter_map(number).sum();
+    assert!(pages > 1 << 19 && sum == pages, "{line}");
     let messages = std::fs::read_to_string(here.join("dmesg")).unwrap();
     assert!(messages.contains("Run /init") && messages.as_bytes() == session.log().unwrap(), "{messages}");
     let (dump, ram) = (DumpFile::open(&here.join("vmcore")).unwrap(), session.core().ram());
@@ -99,4 +108,25 @@ fn a_dump_has_the_memory_above_4_gib() {
     }
     assert!(used > 1000, "{used} pages above 4 GiB are not zero");
     assert!(!dump.read(3 << 30, &mut one) && !ram.read(3 << 30, &mut other));
+}
+
+#[test]
+fn a_snapshot_and_a_recording_with_memory_above_4_gib_end_as_the_run_did() {
+    let folder = TempDir::new().unwrap();
+    let (here, (linux, kernel)) = (folder.path(), cloud());
+    let initrd = image(here, linux);
+    let guest = ["run", &kernel, "--initrd", &initrd, "--append", QUICK, "--mem", "4G"];
+    let run = |more: &[&str], code: i32| {
+        let common = ["--console", "none", "-q", "--digest"];
+        let ran = trapline(here, &[&guest[..], &common, more].concat());
+        assert_eq!(ran.code, code, "{}", ran.err);
+        ran.err.lines().find(|line| line.starts_with("digest")).map(str::to_owned)
+    };
+    let probes = ["-n", "fbt::vfs_*:entry { @ = count(); }"];
+    let whole = run(&[&probes[..], &["--record", "run.tlr"]].concat(), 0);
+    run(&[&probes[..], &["--limit-insns", "300M", "--save", "saved"]].concat(), 124);
+    assert!(whole.is_some());
+    assert_eq!(run(&["--restore", "saved"], 0), whole);
+    let replay = trapline(here, &["replay", "run.tlr", "--verify", "-q"]);
+    assert_eq!(replay.code, 0, "{}{}", replay.out, replay.err);
 }

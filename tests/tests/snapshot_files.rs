@@ -37,6 +37,23 @@ fn guest_linux_goes_on_from_a_file_in_a_new_process_at_length() {
     resumes("shop:cloud-amd64", 1);
 }
 
+/// Found by an outsider: such a file was refused.
+#[test]
+fn a_guest_with_memory_above_the_devices_goes_on_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for mem in ["3073M", "32G"] {
+        let run = |more: &[&str]| {
+            let common = ["run", "embedded:x86_64", "--mem", mem, "--console", "none", "--digest", "--quiet"];
+            trapline(folder.path(), &[&common[..], more].concat())
+        };
+        let (whole, first) = (run(&[]), run(&["--limit-insns", "1234567", "--save", "s"]));
+        let rest = run(&["--restore", "s"]);
+        assert_eq!((whole.code, first.code, rest.code), (0, 124, 0), "{mem}: {}{}", first.err, rest.err);
+        assert!(whole.err.starts_with("digest "), "{}", whole.err);
+        assert_eq!(rest.err, whole.err, "{mem}");
+    }
+}
+
 /// The same probes, the same limit: what two processes write is what one writes.
 #[test]
 fn run_goes_on_from_where_run_has_saved() {

@@ -83,3 +83,132 @@ fn a_task_of_linux_keeps_its_user_registers_over_a_switch() {
         assert!(sleeps.iter().all(|line| line.starts_with("sleep 1 ")), "{flavour}: {sleeps:?}");
     }
 }
+
+/// Sleeps and yields, each 20 times in each of four tasks, with the process's number in R15, and prints how often that was
+/// another number afterwards.
+const SLEEPERS: &str = r#"
+static long call(long n, long a, long b, long c) {
+    long r;
+    __asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+    return r;
+}
+static long kept(long n, void *a, long value) {
+    long after;
+    __asm__ volatile("mov %[value], %%r15; mov %[value], %%r14; syscall; mov %%r15, %[after]"
+        : [after] "=r"(after), "+a"(n) : [value] "d"(value), "D"(a), "S"(0L)
+        : "rcx", "r11", "r14", "r15", "memory");
+    return after;
+}
+static void print(const char *name, long value) {
+    char text[] = "          ";
+    int at = sizeof text - 2;
+    do text[at--] = '0' + value % 10; while ((value /= 10) > 0);
+    long length = 0;
+    while (name[length]) length++;
+    call(1, 1, (long)name, length);
+    call(1, 1, (long)text + at, sizeof text - 1 - at);
+}
+void _start(void) {
+    for (int n = 0; n < 4; n++) {
+        if (call(57, 0, 0, 0) != 0) continue;
+        long pid = call(39, 0, 0, 0), slept = 0, yielded = 0, time[2] = {0, 1000000};
+        for (int i = 0; i < 20; i++) {
+            slept += kept(35, time, pid) != pid;
+            yielded += kept(24, 0, pid) != pid;
+        }
+        print("sleeper", pid);
+        print(" slept", slept);
+        print(" yielded", yielded);
+        call(1, 1, (long)"\n", 1);
+        call(60, 0, 0, 0);
+    }
+    for (int n = 0; n < 4; n++) call(61, -1, 0, 0);
+    call(60, 0, 0, 0);
+}
+"#;
+
+/// Yields 20 times with 1 in EDI, through the vDSO, which enters by SYSENTER, and exits with the number of changes.
+const BY_SYSENTER: &str = r#"
+__attribute__((naked)) void _start(void) { __asm__("mov %esp, %eax; push %eax; call begin"); }
+static unsigned sysinfo;
+static int kept(void) {
+    int n = 158, after;
+    __asm__ volatile("mov $1, %%edi; call *%[entry]; mov %%edi, %[after]"
+        : "+a"(n), [after] "=d"(after) : [entry] "m"(sysinfo) : "edi", "memory");
+    return after;
+}
+void begin(unsigned *stack) {
+    int changed = 0;
+    unsigned *at = stack + 1 + *stack + 1;
+    while (*at) at++;
+    for (at++; *at; at += 2) if (*at == 32) sysinfo = at[1];
+    for (int n = 0; n < 20; n++) changed += kept() != 1;
+    __asm__ volatile("int $0x80" : : "a"(1), "b"(changed));
+}
+"#;
+
+/// Runs a program of this source on a kernel, and `program` as RPN; what is on the console, and what was recorded.
+fn in_linux(flavour: &str, source: &str, rpn: &str) -> Ran {
+    let linux = KERNELS.iter().find(|linux| linux.flavour == flavour).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("user.c"), source).unwrap();
+    let width = if flavour == "686" { "-m32" } else { "-m64" };
+    let plain =
+        ["-O1", "-static", "-nostdlib", "-ffreestanding", "-fno-pic", "-no-pie", "-fno-stack-protector"];
+    let compiled = std::process::Command::new("gcc")
+        .args(plain)
+        .args([width, "-fcf-protection=none", "-fomit-frame-pointer", "-o", "user", "user.c"])
+        .current_dir(folder.path())
+        .status()
+        .unwrap();
+    assert!(compiled.success());
+    let script = "/user\necho user: $?\npoweroff -f\n";
+    let initrd = linux.image(folder.path(), &[], &["user"], script).unwrap().display().to_string();
+    let kernel = root().join(".guests").join(format!("linux-{flavour}")).display().to_string();
+    let mut args = vec!["run", &kernel, "--initrd", &initrd, "--append", QUICK, "--console", "stdio"];
+    args.extend(["-q", "--stats", "--header", "name", "-o", "records", "--rpn", rpn]);
+    let mut ran = trapline(folder.path(), &args);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    ran.err += &std::fs::read_to_string(folder.path().join("records")).unwrap();
+    ran
+}
+
+/// The numbers after a name in a line.
+fn after(line: &str, name: &str) -> u64 {
+    line.split(name).nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap().parse().unwrap()
+}
+
+/// Found by an outsider: the task that entered ring 3 next had it, and a second one of the same handler was lost.
+#[test]
+fn a_register_changed_before_a_switch_of_tasks_is_the_tasks_own() {
+    let rpn = "fbt::do_nanosleep:entry { push pid; push 1; and; jz even; push 6; pop u, r14; push 0x7777; pop u, r15; \
+               push u, r15; log 1; exit; even: abort; }";
+    let ran = in_linux("cloud-amd64", SLEEPERS, rpn);
+    let sleepers: Vec<&str> = ran.out.lines().filter(|line| line.starts_with("sleeper ")).collect();
+    assert_eq!(sleepers.len(), 4, "{}", ran.out);
+    for line in sleepers {
+        let odd = after(line, "sleeper ") % 2 == 1;
+        assert_eq!((after(line, "slept "), after(line, "yielded ")), (if odd { 20 } else { 0 }, 0), "{line}");
+    }
+    let records: Vec<&str> = ran.err.lines().filter(|line| line.contains("name=user")).collect();
+    assert_eq!(records.len(), 40, "{}", ran.err);
+    assert!(records.iter().all(|line| line.ends_with(" 7777000000000000")), "{records:?}");
+}
+
+/// Found by an outsider: what the kernel saves of such a task is not what the CPU had.
+#[test]
+fn a_task_that_entered_by_sysenter_finds_a_changed_register() {
+    let ran = in_linux("686", BY_SYSENTER, "fbt::do_sched_yield:entry { push 0x7777; pop u, edi; exit }");
+    assert!(ran.out.lines().any(|line| line.trim_end() == "user: 20"), "{}", ran.out);
+}
+
+/// Found by an outsider: they were 0 as soon as the task had given its memory back.
+#[test]
+fn a_task_that_exits_still_has_its_user_registers() {
+    let rpn = "fbt::exit_mm_release:entry,fbt::exit_files:entry { push u, rip; log 1; exit }";
+    let ran = in_linux("cloud-amd64", SLEEPERS, rpn);
+    let mut records: Vec<&str> = ran.err.lines().filter(|line| line.contains("name=user")).collect();
+    assert_eq!(records.len(), 10, "{}", ran.err);
+    records.iter_mut().for_each(|line| *line = line.rsplit(' ').next().unwrap_or_default());
+    assert!(records.iter().all(|ip| ip.len() == 16 && *ip != "0000000000000000"), "{records:?}");
+}

@@ -3,6 +3,7 @@
 use super::{
     Archive, ArchiveError, MachineIdentity, MachineState, PageTable, Parts, Snapshot, SnapshotMismatch,
 };
+use crate::layout::RamLayout;
 use crate::platform;
 use crate::ram::{MOST as MOST_RAM, PAGE};
 use std::sync::{Arc, OnceLock};
@@ -58,11 +59,16 @@ impl Snapshot {
         if !identity.ram.is_multiple_of(PAGE) || identity.ram / PAGE > MOST_PAGES {
             return Err(wrong(IDENTITY, format!("no machine has {} bytes of memory", identity.ram)));
         }
-        if state.code.len() as u64 != (identity.ram / PAGE).div_ceil(64) {
+        let layout = RamLayout::of(identity.ram);
+        let count = layout.end() / PAGE;
+        if state.code.len() as u64 != count.div_ceil(64) {
             return Err(wrong(MACHINE, "its list of code pages is of another size than its memory"));
         }
-        let mut pages = PageTable::zeroed((identity.ram / PAGE) as u32);
+        let mut pages = PageTable::zeroed(count as u32);
         expand(from.bytes(PAGES, VERSION)?, &mut pages).ok_or_else(|| wrong(PAGES, "bad page data"))?;
+        if !pages.stored().all(|(page, _)| layout.contains(u64::from(page) * PAGE, PAGE)) {
+            return Err(wrong(PAGES, "it has a page where no memory is"));
+        }
         Ok(Snapshot(Arc::new(Parts {
             identity: Arc::new(identity),
             state,

@@ -22,8 +22,6 @@ const STRIDE: usize = 1 << 15;
 const UNPACKED: usize = 1 << 10;
 /// Descriptors that are read at once.
 const AT_ONCE: u64 = 1 << 12;
-/// Stored pages whose compression is looked at for [`Compressed::ways`].
-const SAMPLE: u64 = 1 << 16;
 
 /// Where the header has the name of the machine (`utsname.machine`).
 const MACHINE: usize = UTSNAME.0 + 4 * UTSNAME.1;
@@ -205,22 +203,37 @@ impl Compressed {
         missing
     }
 
-    /// The ways in which stored pages are compressed, with their number among the first.
+    /// The ways in which stored pages are compressed, with the number of pages.
     pub fn ways(&self) -> Vec<(&'static str, u64)> {
         let mut ways = WAYS.map(|(name, _)| (name, 0));
-        for n in 0..self.bitmaps[1].count().min(SAMPLE) {
-            let Some((.., flags)) = self.descriptor(n) else { break };
-            if let Some(at) = WAYS.iter().position(|(_, bit)| flags & bit != 0 || (*bit == 0 && flags == 0)) {
-                ways[at].1 += 1;
+        let count = self.bitmaps[1].count();
+        let mut bytes = vec![0; (AT_ONCE * DESCRIPTOR) as usize];
+        for first in (0..count).step_by(AT_ONCE as usize) {
+            let some = (AT_ONCE.min(count - first) * DESCRIPTOR) as usize;
+            let there = self.descriptor_at(first).zip(bytes.get_mut(..some));
+            if !there.is_some_and(|(at, bytes)| self.source.read(at, bytes)) {
+                // A file that was cut. What it lacks is counted elsewhere.
+                break;
+            }
+            for descriptor in bytes.chunks_exact(DESCRIPTOR as usize).take(some / DESCRIPTOR as usize) {
+                let flags = number(descriptor, 12, 4) as u32;
+                let way = |(_, bit): &(&str, u32)| flags & bit != 0 || (*bit == 0 && flags == 0);
+                if let Some(at) = WAYS.iter().position(way) {
+                    ways[at].1 += 1;
+                }
             }
         }
         ways.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
+    fn descriptor_at(&self, n: u64) -> Option<u64> {
+        self.descriptors_at.checked_add(n.checked_mul(DESCRIPTOR)?)
+    }
+
     /// Place, size and flags of a stored page, by its number among them.
     fn descriptor(&self, n: u64) -> Option<(u64, u64, u32)> {
         let mut bytes = [0; DESCRIPTOR as usize];
-        let at = self.descriptors_at.checked_add(n.checked_mul(DESCRIPTOR)?)?;
+        let at = self.descriptor_at(n)?;
         let found = self.source.read(at, &mut bytes);
         found.then(|| (number(&bytes, 0, 8), number(&bytes, 8, 4), number(&bytes, 12, 4) as u32))
     }
