@@ -86,6 +86,14 @@ fn a_value_is_cut_to_its_type_by_an_assignment_a_cast_and_as_a_key() {
     assert_eq!(shown(&["-q", "-n", program]), "-2147483522 1 1 -2147483522\n-2 2\n\n");
 }
 
+/// Found by an outsider: `stringof(copyin(address, length))` failed where the program has no end of a string.
+#[test]
+fn a_string_ends_with_the_memory_that_was_allocated_for_it() {
+    let program = "BEGIN { p = (char *)alloca(3); p[0] = 'a'; p[1] = 'b'; p[2] = 'c'; printf(\"%s\\n\", stringof(p)); } \
+        BEGIN { printf(\"%s\", stringof((char *)alloca(0))); } ERROR { exit(0); }";
+    assert_eq!(shown(&["-q", "-n", program]), "abc\n\n");
+}
+
 #[test]
 fn a_fault_leaves_the_variables_of_its_firing() {
     let program = "BEGIN { this->x = 7; this->s = \"text\"; } BEGIN { trace(1 / (this->x - 7)); } \

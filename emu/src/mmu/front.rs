@@ -2,53 +2,55 @@
 //!
 //! It answers only what the TLB itself would answer; when it forgets is of no consequence.
 
-use super::tlb::Entry;
 use crate::ram::PAGE;
 use std::cell::Cell;
+use std::fmt;
 
 const SLOTS: usize = 64;
-/// No page begins here.
-const EMPTY: u64 = u64::MAX;
 
-/// One entry for each remainder of a page number.
-#[derive(Debug)]
-pub(super) struct Front(Box<[Cell<(u64, Entry)>; SLOTS]>);
+/// One entry for each remainder of a page number, with its page.
+pub(super) struct Front<T>(Box<[Cell<Option<(u64, T)>>; SLOTS]>);
 
-impl Default for Front {
+impl<T> Default for Front<T> {
     fn default() -> Self {
-        Self(Box::new(std::array::from_fn(|_| Cell::new((EMPTY, Entry::DEAD)))))
+        Self(Box::new(std::array::from_fn(|_| Cell::new(None))))
     }
 }
 
-impl Clone for Front {
+impl<T> fmt::Debug for Front<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Front")
+    }
+}
+
+impl<T> Clone for Front<T> {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-impl Front {
+impl<T: Copy> Front<T> {
     #[inline]
-    fn slot(&self, page: u64) -> &Cell<(u64, Entry)> {
+    fn slot(&self, page: u64) -> &Cell<Option<(u64, T)>> {
         &self.0[(page / PAGE) as usize % SLOTS]
     }
 
     #[inline]
-    pub fn get(&self, page: u64) -> Option<Entry> {
-        let (at, entry) = self.slot(page).get();
-        (at == page).then_some(entry)
+    pub fn get(&self, page: u64) -> Option<T> {
+        self.slot(page).get().filter(|(at, _)| *at == page).map(|(_, entry)| entry)
     }
 
-    pub fn set(&self, page: u64, entry: Entry) {
-        self.slot(page).set((page, entry));
+    pub fn set(&self, page: u64, entry: T) {
+        self.slot(page).set(Some((page, entry)));
     }
 
     pub fn forget(&self, page: u64) {
         if self.get(page).is_some() {
-            self.slot(page).set((EMPTY, Entry::DEAD));
+            self.slot(page).set(None);
         }
     }
 
     pub fn clear(&self) {
-        self.0.iter().for_each(|slot| slot.set((EMPTY, Entry::DEAD)));
+        self.0.iter().for_each(|slot| slot.set(None));
     }
 }

@@ -41,7 +41,7 @@ impl Hasher for PageHasher {
 type Map = HashMap<u64, Entry, BuildHasherDefault<PageHasher>>;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+struct Entry {
     translation: Translation,
     /// `Tlb::generation` when filled; older non-global entries are dead.
     generation: u64,
@@ -75,7 +75,7 @@ pub(crate) struct Tlb {
     top: Map,
     /// Newest last. An entry hides those of the same page in the layers below it, even when it is dead.
     layers: Vec<Arc<Map>>,
-    front: Front,
+    front: Front<Entry>,
     generation: u64,
     global_generation: u64,
     /// Regions of 4 MiB, by number, of which a large page may be cached.

@@ -105,6 +105,11 @@ impl Memory {
         Some(d::SCRATCH + at as u64)
     }
 
+    /// Whether the memory that is allocated so far ends at this address.
+    pub fn is_end_of_scratch(&self, address: u64) -> bool {
+        address == d::SCRATCH + self.scratch.len() as u64
+    }
+
     /// Keeps a string with its end until the clause ends; `None` if there is no more room.
     pub fn keep_text(&mut self, text: &[u8]) -> Option<u64> {
         let at = self.strings.len();

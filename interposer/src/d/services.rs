@@ -93,6 +93,10 @@ impl Runtime {
                 room
             } else {
                 let mut one = [0];
+                if self.memory.is_end_of_scratch(at) && at != address {
+                    // `stringof(copyin(..))`: the bytes end, and with them the string.
+                    break;
+                }
                 self.fetch(at, &mut one, world)?;
                 [piece[0]] = one;
                 1
