@@ -8,8 +8,11 @@ use std::fmt;
 
 const SLOTS: usize = 64;
 
+/// A page and its entry.
+type Slot<T> = Cell<Option<(u64, T)>>;
+
 /// One entry for each remainder of a page number, with its page.
-pub(super) struct Front<T>(Box<[Cell<Option<(u64, T)>>; SLOTS]>);
+pub(super) struct Front<T>(Box<[Slot<T>; SLOTS]>);
 
 impl<T> Default for Front<T> {
     fn default() -> Self {
@@ -31,7 +34,7 @@ impl<T> Clone for Front<T> {
 
 impl<T: Copy> Front<T> {
     #[inline]
-    fn slot(&self, page: u64) -> &Cell<Option<(u64, T)>> {
+    fn slot(&self, page: u64) -> &Slot<T> {
         &self.0[(page / PAGE) as usize % SLOTS]
     }
 
