@@ -218,7 +218,7 @@ impl BlockCell {
         }
     }
 
-    /// The block has `n` instructions and ends before linear `at`, with a jump that is none of the guest's and is not counted.
+    /// The block has `n` instructions and ends before linear `at`, with a jump. The jump is not the guest's and is not counted.
     pub fn end_before(&self, n: u32, at: u64) {
         self.set_icount(n as u16);
         self.set_size(at.wrapping_sub(self.pc()) as u16);

@@ -123,8 +123,8 @@ impl Cpu {
         (number, i.op_register(data).size() as u8)
     }
 
-    /// Whether it is an IN or OUT after which no line and no event of a device is another. To be asked before it is
-    /// executed.
+    /// Whether it is an IN or OUT that changes no interrupt line and no time at which a device is due. To be asked before
+    /// it is executed.
     pub(crate) fn is_inert(&self, i: &Instruction) -> bool {
         let out = i.mnemonic() == Mnemonic::Out;
         if !out && i.mnemonic() != Mnemonic::In {

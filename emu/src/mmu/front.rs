@@ -1,6 +1,6 @@
-//! What was looked up last in the TLB, where it is found without a hash.
+//! A small cache of the TLB's latest lookups, which needs no hash.
 //!
-//! It answers only what the TLB itself would answer; when it forgets is of no consequence.
+//! Invariant: each entry is the one that the TLB has for its page. An entry may be forgotten at any time.
 
 use crate::ram::PAGE;
 use std::cell::Cell;

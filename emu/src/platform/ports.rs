@@ -113,8 +113,8 @@ impl Platform {
         }
     }
 
-    /// Whether no line and no event of a device is another after an access. Kernels poll such ports, and write to them to
-    /// let time pass.
+    /// Whether an access changes no interrupt line and no time at which a device is due. Kernels poll such ports, and write
+    /// to them to let time pass.
     pub fn is_inert(&self, port: u16, size: u8, out: bool) -> bool {
         match self.target(port) {
             Target::Nothing | Target::Post => size == 1,

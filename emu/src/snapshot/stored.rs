@@ -67,7 +67,7 @@ impl Snapshot {
         let mut pages = PageTable::zeroed(count as u32);
         expand(from.bytes(PAGES, VERSION)?, &mut pages).ok_or_else(|| wrong(PAGES, "bad page data"))?;
         if !pages.stored().all(|(page, _)| layout.contains(u64::from(page) * PAGE, PAGE)) {
-            return Err(wrong(PAGES, "it has a page where no memory is"));
+            return Err(wrong(PAGES, "it has a page outside of the machine's memory"));
         }
         Ok(Snapshot(Arc::new(Parts {
             identity: Arc::new(identity),
