@@ -106,7 +106,7 @@ impl Cpu {
     /// What waits for a task until it is next in ring 3.
     pub fn changed_user_context(&self, key: u64) -> Option<&UserContext> {
         let waits = |context: &&UserContext| context.written != 0;
-        self.user_contexts.get(&key).filter(|_| self.user_writes).filter(waits)
+        self.user_contexts.get(&key).filter(waits)
     }
 
     /// In ring 3, in the task with this key: writes what handlers have changed of its context.

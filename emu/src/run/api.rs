@@ -253,6 +253,11 @@ impl Core {
         self.cpu.set_user_context(key, changed);
     }
 
+    /// Whether anything waits for any task until it is next in ring 3.
+    pub fn has_changed_user_contexts(&self) -> bool {
+        self.cpu.user_writes
+    }
+
     /// What waits for the task with this key until it is next in ring 3.
     pub fn changed_user_context(&self, key: u64) -> Option<&UserContext> {
         self.cpu.changed_user_context(key)

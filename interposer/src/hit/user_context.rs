@@ -9,6 +9,9 @@ pub(crate) fn of_current(core: &Core, profile: Option<&dyn OsProfile>) -> Option
         Some(profile) => profile.user_context(core),
         None => core.user_context().copied(),
     }?;
+    if !core.has_changed_user_contexts() {
+        return Some(left);
+    }
     let changed = core.changed_user_context(key(core, profile));
     Some(changed.map_or(left, |changed| left.with_changes_of(changed)))
 }
