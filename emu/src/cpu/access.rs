@@ -24,14 +24,18 @@ impl Cpu {
     /// #PF with CR2's value, or #GP(0) for a non-canonical address.
     #[inline]
     pub fn translate(&mut self, va: u64, access: Access, user: bool) -> Result<u64, Fault> {
-        let page = va & !(PAGE - 1);
-        if let Some(t) = self.tlb.lookup(page) {
-            let fresh = access != Access::Write || t.dirty;
-            if fresh && mmu::denied(&t, &self.paging(), access, user).is_none() {
-                return Ok(t.paddr | (va & (PAGE - 1)));
-            }
+        match self.cached(va & !(PAGE - 1), access, user) {
+            Some(t) => Ok(t.paddr | (va & (PAGE - 1))),
+            None => self.translate_walk(va, access, user),
         }
-        self.translate_walk(va, access, user)
+    }
+
+    /// The cached translation of a page, if it permits the access, and the access would not change the tables.
+    #[inline]
+    pub(super) fn cached(&self, page: u64, access: Access, user: bool) -> Option<Translation> {
+        let t = self.tlb.lookup(page)?;
+        let fresh = access != Access::Write || t.dirty;
+        (fresh && mmu::denied(&t, &self.paging(), access, user).is_none()).then_some(t)
     }
 
     #[cold]
@@ -138,18 +142,21 @@ impl Cpu {
     }
 
     /// Translates without side effects, with supervisor rights to reads. `None`: not mapped.
+    #[inline]
     pub fn peek_translate(&self, va: u64, access: Access, user: bool) -> Option<Translation> {
-        let page = va & !(PAGE - 1);
+        let cached = self.tlb.lookup(va & !(PAGE - 1));
+        cached
+            .filter(|t| mmu::denied(t, &self.paging(), access, user).is_none())
+            .or_else(|| self.peek_walk(va, access, user))
+    }
+
+    #[cold]
+    fn peek_walk(&self, va: u64, access: Access, user: bool) -> Option<Translation> {
         let paging = self.paging();
-        if let Some(t) = self.tlb.lookup(page)
-            && mmu::denied(&t, &paging, access, user).is_none()
-        {
-            return Some(t);
-        }
         if paging.long() && !canonical(va) {
             return None;
         }
-        mmu::look(&self.ram, paging, page, access, user).ok()
+        mmu::look(&self.ram, paging, va & !(PAGE - 1), access, user).ok()
     }
 
     /// NOFAULT read of linear memory in data view.
@@ -223,7 +230,18 @@ impl Cpu {
     }
 
     /// Reads as much of linear memory as is mapped, up to the buffer's size; the number of bytes read.
+    #[inline]
     pub fn peek_prefix(&self, va: u64, to: &mut [u8]) -> usize {
+        let offset = va % PAGE;
+        // As in `peek_array`.
+        if offset + to.len() as u64 <= PAGE
+            && va == self.wrap_linear(va)
+            && !in_slots(va)
+            && let Some(cached) = self.tlb.lookup(va - offset)
+            && self.ram.read(cached.paddr | offset, to)
+        {
+            return to.len();
+        }
         self.prefix(va, to, |ram, paddr, part| ram.read(paddr, part))
     }
 
@@ -252,6 +270,7 @@ impl Cpu {
 
     /// Physical address that a fetch at linear `va` sees, without side effects. `None` in a slot: a slot is not guest
     /// memory, even where its address truncated to 32 bits is.
+    #[inline]
     pub fn code_paddr(&self, va: u64) -> Option<u64> {
         if in_slots(va) {
             return None;

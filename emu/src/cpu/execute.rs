@@ -240,6 +240,20 @@ impl Cpu {
         new: impl FnOnce(u64) -> u64,
     ) -> Result<Option<u64>, Fault> {
         let memory = self.memory_of(i);
+        let cached = self.locate_cached(memory, Access::Write);
+        let Some(place) = cached.map_or_else(|| self.locate_to_update(memory), |place| Ok(Some(place)))?
+        else {
+            return Ok(None);
+        };
+        told.operand(self, &memory.operand(true, true));
+        let old = self.load_from(place, memory)?;
+        self.store_to(place, memory, new(old))?;
+        Ok(Some(old))
+    }
+
+    /// Where an operand is that is read and then written; `None` unless that is RAM.
+    #[cold]
+    fn locate_to_update(&mut self, memory: Memory) -> Result<Option<Place>, Fault> {
         // A read for a write (SDM volume 3, 4.7): the fault says so.
         let read = self.locate(memory, Access::Read).map_err(|fault| match fault.error {
             Some(code) if fault.cr2.is_some() => Fault { error: Some(code | error_code::WRITE), ..fault },
@@ -248,11 +262,7 @@ impl Cpu {
         if !matches!(read, Place::Ram(_)) {
             return Ok(None);
         }
-        let place = self.locate(memory, Access::Write)?;
-        told.operand(self, &memory.operand(true, true));
-        let old = self.load_from(place, memory)?;
-        self.store_to(place, memory, new(old))?;
-        Ok(Some(old))
+        self.locate(memory, Access::Write).map(Some)
     }
 
     /// The operand in memory, or without one the last operand.
@@ -379,8 +389,25 @@ impl Cpu {
         i.virtual_address(1, 0, |register, _, _| Some(value(register))).unwrap_or(0)
     }
 
+    /// Where RAM holds an operand, if one page holds it and no walk of the tables is needed.
+    #[inline]
+    fn locate_cached(&self, memory: Memory, access: Access) -> Option<Place> {
+        let offset = memory.address % PAGE;
+        if offset + memory.size as u64 > PAGE {
+            return None;
+        }
+        let t = self.cached(memory.address - offset, access, self.env.cpl() == 3)?;
+        let paddr = t.paddr | offset;
+        self.ram.contains(paddr, 1).then_some(Place::Ram(Some(paddr)))
+    }
+
     /// Translates an access, with its side effects.
+    #[inline]
     fn locate(&mut self, memory: Memory, access: Access) -> Result<Place, Fault> {
+        self.locate_cached(memory, access).map_or_else(|| self.locate_anew(memory, access), Ok)
+    }
+
+    fn locate_anew(&mut self, memory: Memory, access: Access) -> Result<Place, Fault> {
         let Memory { address, size, stack } = memory;
         let user = self.env.cpl() == 3;
         let on_stack = |fault: Fault| if stack { fault.on_stack() } else { fault };
@@ -454,7 +481,7 @@ impl Cpu {
     }
 
     /// Writes a general register as an instruction does: 32 bits zero the upper half.
-    fn set_register(&self, register: Register, value: u64) {
+    pub(super) fn set_register(&self, register: Register, value: u64) {
         let number = register.full_register().number();
         let old = self.env.gpr(number);
         match register {

@@ -94,7 +94,7 @@ impl Replaced {
 
 /// Whether the hook for exceptions can execute the instruction: the machine executes it without the engine's help, but for
 /// some rare forms.
-fn is_executed_in_hook(i: &Instruction) -> bool {
+pub(super) fn is_executed_in_hook(i: &Instruction) -> bool {
     use Mnemonic as M;
     let ports =
         matches!(i.mnemonic(), M::In | M::Out | M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd);
@@ -324,7 +324,8 @@ impl Core {
     /// Reports the execution of the instruction at EIP, which is watched, and executes it, or leaves that to the run loop.
     fn execute_watched_in_hook(&mut self) {
         let linear = self.cpu.linear_ip();
-        if !self.stood_for().is_some_and(|found| self.is_reported_in_hook(&found.instruction, linear)) {
+        let found = self.stood_for().filter(|_| !self.watches.breaks_at(linear));
+        if !found.is_some_and(|found| found.in_hook || found.is_executable) {
             self.halt = Some(Halt::Cut(Cut::Watched, 0));
             return;
         }
@@ -347,17 +348,12 @@ impl Core {
         self.watched_code(at) && !self.watches.breaks_at(at) && (is_executed_in_hook(i) || is_executable(i))
     }
 
-    /// Executes the instruction at EIP if that does not need the engine; else false, and nothing has happened.
-    pub(super) fn execute_in_hook(&mut self, i: &Instruction) -> bool {
-        if is_executed_in_hook(i) { self.execute_by_machine(i) } else { self.execute_taken_over(i) }
-    }
-
-    /// The same for a displaced instruction.
+    /// Executes the displaced instruction at EIP if that does not need the engine; else false, and nothing has happened.
     pub(super) fn execute_displaced_in_hook(&mut self, i: &Instruction) -> bool {
         if is_executed_at_site(i) { self.execute_by_machine(i) } else { self.execute_taken_over(i) }
     }
 
-    fn execute_by_machine(&mut self, i: &Instruction) -> bool {
+    pub(super) fn execute_by_machine(&mut self, i: &Instruction) -> bool {
         let inert = self.cpu.is_inert(i);
         let executed = self.makes_stand_ins() && self.execute_alone(i).is_none();
         if executed && !inert {

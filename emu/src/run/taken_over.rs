@@ -7,6 +7,7 @@
 //!
 //! The guest cannot observe it, and no result depends on which instructions are taken over.
 
+use super::stand_in::is_executed_in_hook;
 use super::{Core, Halt};
 use crate::cpu::Cpu;
 use crate::cpu::execute::is_executable;
@@ -49,8 +50,17 @@ pub(super) struct StoodFor {
     pub instruction: Instruction,
     /// Its physical address.
     paddr: u64,
-    /// Whether it is one of those that are taken over, not one that the machine always executes.
-    is_executable: bool,
+    /// Whether it is one of those that are taken over.
+    pub is_executable: bool,
+    /// Whether it is one of those that the hook for exceptions always executes.
+    pub in_hook: bool,
+}
+
+impl StoodFor {
+    fn new(instruction: Instruction, paddr: u64) -> Self {
+        let is_executable = is_executable(&instruction);
+        StoodFor { instruction, paddr, is_executable, in_hook: is_executed_in_hook(&instruction) }
+    }
 }
 
 impl Decoded {
@@ -110,7 +120,7 @@ impl Core {
             return Some(found);
         }
         let instruction = self.cpu.decode_original(linear)?;
-        let found = StoodFor { instruction, paddr, is_executable: is_executable(&instruction) };
+        let found = StoodFor::new(instruction, paddr);
         if linear % PAGE + instruction.len() as u64 <= PAGE {
             let mut bytes = [0; LONGEST];
             let read = self.cpu.ram.read(paddr, bytes.get_mut(..instruction.len())?);
@@ -125,7 +135,7 @@ impl Core {
         if found.is_executable {
             return self.makes_stand_ins() && self.execute_at(&found.instruction, Some(found.paddr));
         }
-        self.execute_in_hook(&found.instruction)
+        found.in_hook && self.execute_by_machine(&found.instruction)
     }
 
     fn known(&mut self, paddr: u64) -> &mut Known {
