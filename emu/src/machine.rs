@@ -186,15 +186,17 @@ impl Machine {
             }
             (boot.ax, boot.bx) = (info.eax.into(), info.ebx.into());
         }
-        let mut tables = plan.end().next_multiple_of(PAGE_SIZE);
-        if plan.linux.is_some() {
+        let (mut tables, mut gdt) = (plan.end().next_multiple_of(PAGE_SIZE), None);
+        if let Some(linux) = &plan.linux {
             let rsdp = self.rsdp;
-            let layout = Layout { cmdline: files.cmdline, initrd: files.initrd, mem_size, rsdp, kernel_end };
+            let own_code = (files.entry != LinuxEntry::Kernel || linux.is_own_code).then_some(mode);
+            let (cmdline, initrd) = (files.cmdline, files.initrd);
+            let layout = Layout { cmdline, initrd, mem_size, rsdp, kernel_end, own_code };
             let found = linux_params::build(plan, &layout).map_err(LoadError::from)?;
             for (paddr, bytes) in &found.writes {
                 self.core.cpu.write_phys(*paddr, bytes);
             }
-            (boot.si, tables) = (found.params, found.tables);
+            (boot.si, tables, gdt) = (found.params, found.tables, found.gdt);
         }
         self.core.cpu.platform.fill_fw_cfg(&Facts {
             mem_size,
@@ -207,6 +209,9 @@ impl Machine {
             boot.mode = CpuMode::Long64 { cr3: self.identity_tables(tables)? };
         }
         self.core.cpu.boot(&boot);
+        if let Some((base, limit)) = gdt {
+            self.core.cpu.boot_with_gdt(base, limit);
+        }
         Arc::make_mut(&mut self.core.identity).loaded = digest_of(plan, files);
         Ok(())
     }

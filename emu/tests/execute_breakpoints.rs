@@ -144,6 +144,20 @@ fn a_breakpoint_goes_and_comes_with_a_snapshot() {
     }
 }
 
+/// Every #DB clears GD, so that its handler can access the debug registers (SDM volume 3, 17.2.4); INT 1 does not.
+#[test]
+fn a_debug_exception_clears_general_detect() {
+    for bits in WIDTHS {
+        for (code, control, cleared) in
+            [(&[0x90][..], 0x401 | GD, true), (&[0xf1], 0x400 | GD, true), (&[0xcd, 1], 0x400 | GD, false)]
+        {
+            let mut g = Setup { dr: Some((CODE, control)), ..Setup::bits(bits).code(code) }.boot();
+            assert_eq!(g.caught().vector, 1, "{bits}-bit {code:x?}");
+            assert_eq!(g.core().env().dr(7) & GD == 0, cleared, "{bits}-bit {code:x?}");
+        }
+    }
+}
+
 /// Accesses to debug registers that raise an exception: CR4, DR7, ring, code, vector.
 const REFUSED: [(u64, u64, u8, &[u8], u8); 8] = [
     (DE, 0x400, 0, &[0x0f, 0x21, 0xe0], 6),

@@ -128,3 +128,48 @@ fn bytes_that_are_no_instruction_are_undefined() {
         assert!(tried > 30_000, "{bits}-bit: only {tried}");
     }
 }
+
+/// LAHF and SAHF with REX use AH; a PAUSE with REX.B is XCHG with R8. The engine takes SPL, and PAUSE.
+#[test]
+fn prefixes_that_the_engine_overlooks_count() {
+    const AX: u64 = 0x1122_3344_5566_7788;
+    const R8: u64 = 0x8877_6655_4433_2211;
+    const MIXED: u64 = 0x1122_3344_5566_2211;
+    // CF and ZF are set, and SF after SAHF of 77h.
+    let cases: [(&[u8], u64, u64, u64); 8] = [
+        (&[0x40, 0x9f], 0x1122_3344_5566_4788, R8, 0x47),
+        (&[0x4f, 0x9f], 0x1122_3344_5566_4788, R8, 0x47),
+        (&[0x66, 0x48, 0x9f], 0x1122_3344_5566_4788, R8, 0x47),
+        (&[0x48, 0x9e], AX, R8, 0x57),
+        (&[0xf3, 0x41, 0x90], R8 & 0xffff_ffff, AX & 0xffff_ffff, 0x47),
+        (&[0xf3, 0x49, 0x90], R8, AX, 0x47),
+        (&[0x66, 0xf3, 0x41, 0x90], MIXED, R8 & !0xffff | 0x7788, 0x47),
+        (&[0xf3, 0x48, 0x90], AX, R8, 0x47),
+    ];
+    for (bytes, ax, r8, flags) in cases {
+        let mut g = Setup::bits(64).flags(0x47).code(&[bytes, &[0xf4]].concat()).boot();
+        let sp = g.gpr(4);
+        g.set(0, AX);
+        g.set(8, R8);
+        assert_eq!(g.m.run(None, 40), Stop::Halted, "{bytes:02x?}");
+        assert_eq!((g.gpr(0), g.gpr(8), g.gpr(4)), (ax, r8, sp), "{bytes:02x?}");
+        assert_eq!(g.m.core().eflags() & 0xd7, flags, "{bytes:02x?}");
+    }
+}
+
+/// AMD's CPUs read CR8 by LOCK MOV CR0, if CPUID says so, which this model's does not.
+#[test]
+fn a_locked_move_of_a_control_register_is_undefined() {
+    for bits in [32, 64] {
+        let mut bare = Bare::new(bits);
+        for code in
+            [&[0xf0, 0x0f, 0x20, 0xc0][..], &[0xf0, 0x0f, 0x22, 0xc0], &[0x66, 0xf0, 0x0f, 0x20, 0xd8]]
+        {
+            assert!(bare.undefined(code), "{bits} bits: {code:02x?}");
+        }
+    }
+    let mut g = Setup::bits(64).code(&[0x44, 0x0f, 0x20, 0xc0, 0xf4]).boot();
+    g.set(0, 7);
+    assert_eq!(g.m.run(None, 40), Stop::Halted);
+    assert_eq!(g.gpr(0), 0, "MOV from CR8");
+}

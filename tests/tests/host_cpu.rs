@@ -15,7 +15,7 @@ mod state;
 
 use crate::common::{CODE, DATA, Guest, P, RW, STACK3, Setup, US};
 use crate::forms::{Form, SHAPES, Shape};
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Register};
 use program::{AT, DATA_BYTES, STACK_BYTES, STACK_PAGES, Start, program};
 use state::State;
 use std::collections::{BTreeMap, BTreeSet};
@@ -216,20 +216,75 @@ fn flags_do_not_depend_on_where_the_block_is_cut_in_32_bit_code() {
     check_flags(32, 4000);
 }
 
-/// Compares every case; at least `floor` must be compared, and omitted cases are printed.
-fn check(bits: u32, floor: usize) {
-    let (mut cases, mut left_out) = (Vec::new(), BTreeMap::<&str, usize>::new());
-    for form in Form::all(bits) {
-        for shape in SHAPES {
-            let Some(code) = form.encode(bits, shape, AT) else { continue };
-            let i = Decoder::with_ip(bits, &code, AT, DecoderOptions::NONE).decode();
-            match limits::left_out(bits, form, &i) {
-                Some(why) => *left_out.entry(why).or_default() += 1,
-                None => cases.push((form, shape, code, i)),
-            }
+/// An instruction, and the form and the shape that it was made from.
+struct Case {
+    form: Form,
+    shape: Shape,
+    code: Vec<u8>,
+    i: Instruction,
+}
+
+/// The cases that are compared, and how many are not, by the reason.
+#[derive(Default)]
+struct Cases {
+    compared: Vec<Case>,
+    left_out: BTreeMap<&'static str, usize>,
+}
+
+impl Cases {
+    fn add(&mut self, bits: u32, (form, shape): (Form, Shape), code: Vec<u8>) {
+        let i = Decoder::with_ip(bits, &code, AT, DecoderOptions::NONE).decode();
+        match limits::left_out(bits, form, &i) {
+            Some(why) => *self.left_out.entry(why).or_default() += 1,
+            None => self.compared.push(Case { form, shape, code, i }),
         }
     }
-    let codes: Vec<Vec<u8>> = cases.iter().map(|(_, _, code, _)| code.clone()).collect();
+
+    /// Every form in every shape.
+    fn of_forms(bits: u32) -> Self {
+        let mut cases = Self::default();
+        for form in Form::all(bits) {
+            for shape in SHAPES {
+                if let Some(code) = form.encode(bits, shape, AT) {
+                    cases.add(bits, (form, shape), code);
+                }
+            }
+        }
+        cases
+    }
+
+    /// Every form, in registers and in memory, with each of the prefixes that it does not need.
+    fn with_prefixes(bits: u32, prefixes: &[u8]) -> Self {
+        let mut cases = Self::default();
+        for form in Form::all(bits) {
+            for shape in [Shape::Register, Shape::Base] {
+                let Some(code) = form.encode(bits, shape, AT) else { continue };
+                for code in prefixes.iter().filter_map(|prefix| prefixed(&code, *prefix)) {
+                    let i = Decoder::with_ip(bits, &code, AT, DecoderOptions::NONE).decode();
+                    // It holds `forms::ABSENT`.
+                    let away = i.memory_base().full_register() == Register::R11;
+                    if !i.is_invalid() {
+                        cases.add(bits, (Form(i.code()), if away { Shape::Absent } else { shape }), code);
+                    }
+                }
+            }
+        }
+        cases
+    }
+}
+
+/// The instruction with one more prefix, if it can have it: REX stands before the opcode, all others first.
+fn prefixed(code: &[u8], prefix: u8) -> Option<Vec<u8>> {
+    const REX: std::ops::RangeInclusive<u8> = 0x40..=0x4f;
+    let begin = code.iter().take_while(|byte| limits::LEGACY.contains(byte)).count();
+    let at = if REX.contains(&prefix) { begin } else { 0 };
+    let fits = !(REX.contains(&prefix) && code.get(at).is_some_and(|next| REX.contains(next)));
+    fits.then(|| [&code[..at], &[prefix], &code[at..]].concat())
+}
+
+/// Compares the cases; at least `floor` must be compared, and omitted cases are printed.
+fn check(bits: u32, floor: usize, cases: Cases) {
+    let codes: Vec<Vec<u8>> = cases.compared.iter().map(|case| case.code.clone()).collect();
     let Some(host) = on_host(bits, FLAGS, &codes) else {
         println!("{bits} bits: this kernel runs no such program; nothing was compared");
         return;
@@ -237,11 +292,11 @@ fn check(bits: u32, floor: usize) {
     let mut oracle = Oracle::new(bits);
     let (mut bad, mut forms_seen, mut faults) = (Vec::new(), BTreeSet::new(), 0);
     let mut limits = BTreeMap::<&str, usize>::new();
-    for ((form, shape, code, i), host) in cases.iter().zip(&host) {
+    for (Case { form, shape, code, i }, host) in cases.compared.iter().zip(&host) {
         let mask = limits::mask(i);
         let (plain, probed) = (oracle.run(code, false), oracle.run(code, true));
         let mut differences = plain.differences(&probed, &limits::Mask { flags: 0, mmx: false });
-        match limits::known(i, *shape) {
+        match limits::known(i, *shape).or_else(|| limits::known_prefixes(code, i)) {
             Some(why) => *limits.entry(why).or_default() += 1,
             None => {
                 faults += usize::from(host.fault.is_some());
@@ -254,12 +309,12 @@ fn check(bits: u32, floor: usize) {
             bad.push(format!("{form:?} {shape:?} {code:02x?}: {}", differences.join("; ")));
         }
     }
-    let compared = cases.len() - limits.values().sum::<usize>();
+    let compared = cases.compared.len() - limits.values().sum::<usize>();
     println!("{bits} bits: {} forms, {} cases compared, {faults} of them faults", forms_seen.len(), compared);
     for (why, count) in &limits {
         println!("  {count} cases in which the engine differs: {why}");
     }
-    for (why, count) in &left_out {
+    for (why, count) in &cases.left_out {
         println!("  {count} cases left out: {why}");
     }
     assert!(bad.is_empty(), "{} differ\n{}", bad.len(), bad.join("\n"));
@@ -268,10 +323,20 @@ fn check(bits: u32, floor: usize) {
 
 #[test]
 fn displaced_instructions_do_what_the_host_cpu_does_in_64_bit_code() {
-    check(64, 5300);
+    check(64, 5300, Cases::of_forms(64));
 }
 
 #[test]
 fn displaced_instructions_do_what_the_host_cpu_does_in_32_bit_code() {
-    check(32, 3300);
+    check(32, 3300, Cases::of_forms(32));
+}
+
+#[test]
+fn a_prefix_that_is_not_needed_does_what_it_does_on_the_host_cpu_in_64_bit_code() {
+    check(64, 8000, Cases::with_prefixes(64, &[0x40, 0x4f, 0x36, 0x66, 0xf2, 0xf3]));
+}
+
+#[test]
+fn a_prefix_that_is_not_needed_does_what_it_does_on_the_host_cpu_in_32_bit_code() {
+    check(32, 3000, Cases::with_prefixes(32, &[0x36, 0x66, 0xf2, 0xf3]));
 }

@@ -9,6 +9,7 @@ use super::Cpu;
 use super::fault::Fault;
 use super::outcome::{Done, Then};
 use crate::engine::Seg;
+use crate::isa::decode::{LEGACY_PREFIXES, LONGEST};
 use crate::mmu::Paging;
 use crate::ram::PAGE;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
@@ -38,8 +39,12 @@ impl LocalPages {
 impl Cpu {
     /// MOV to and from control registers, CLTS, LMSW.
     pub(crate) fn control_move(&mut self, i: &Instruction) -> Result<Done, Fault> {
-        self.privileged()?;
         let (to, from) = (i.op0_register(), i.op1_register());
+        // AMD's CPUs take LOCK for REX.R here, where their CPUID says so.
+        if [to, from].contains(&Register::CR8) && self.is_locked() {
+            return Err(Fault::ud());
+        }
+        self.privileged()?;
         if let Some(priority) = self.platform.task_priority()
             && [to, from].contains(&Register::CR8)
         {
@@ -62,6 +67,14 @@ impl Cpu {
         }
         self.engine.bound_tlb();
         Ok(Done::ByEngine(Then::Follow(self.paging())))
+    }
+
+    /// Whether LOCK is among the prefixes of the instruction at EIP.
+    fn is_locked(&self) -> bool {
+        const LOCK: u8 = 0xf0;
+        let mut bytes = [0; LONGEST];
+        let read = self.peek_prefix(self.linear_ip(), &mut bytes);
+        bytes.iter().take(read).take_while(|byte| LEGACY_PREFIXES.contains(byte)).any(|byte| *byte == LOCK)
     }
 
     /// Updates the TLBs after an instruction that may have changed paging; `before` is the state before it.

@@ -75,7 +75,6 @@ impl Cpu {
             _ => named,
         };
         if self.env.dr(7) & GD != 0 {
-            self.env.set_dr_raw(7, self.env.dr(7) & !GD);
             self.env.set_dr_raw(6, self.env.dr(6) | BD);
             return Err(Fault::debug());
         }
@@ -91,6 +90,11 @@ impl Cpu {
         let fixed = [0, 0, 0, 0, 0, 0, DR6_FIXED, DR7_FIXED];
         self.env.set_dr_raw(n, value | fixed.get(n).copied().unwrap_or(0));
         Ok(Done::Breakpoints)
+    }
+
+    /// The handler of #DB may access the debug registers: GD is cleared at entry to it (SDM volume 3, 17.2.4).
+    pub(crate) fn allow_debug_registers(&self) {
+        self.env.set_dr_raw(7, self.env.dr(7) & !GD);
     }
 
     /// Addresses, first and last, that breakpoint `n` is for: LEN masks the low bits (SDM volume 3, 17.2.5).

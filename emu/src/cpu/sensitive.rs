@@ -12,7 +12,7 @@ use super::fault::Fault;
 use super::flags::{IF, RF, VM, ZF};
 use super::outcome::{Accesses, Done, Then};
 use crate::engine::{Model, Seg, Segment};
-use crate::isa::decode::{self, Kind};
+use crate::isa::decode::{self, Kind, LONGEST};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 /// FAST_STRING: the one feature of a Nehalem's IA32_MISC_ENABLE that this model has (SDM volume 4, table 2-2).
@@ -21,6 +21,8 @@ const IA32_MISC_ENABLE: u32 = 0x1a0;
 const APIC_BASE_MSR: u32 = 0x1b;
 /// IA32_APIC_BASE where there is no local APIC: disabled, at its usual address, of the bootstrap processor.
 const NO_APIC: u64 = 0xfee0_0100;
+/// SF, ZF, AF, PF and CF, which LAHF and SAHF move.
+const ARITHMETIC: u64 = 0xd5;
 const EFER_SCE: u64 = 1;
 const CR4_TSD: u64 = 4;
 
@@ -51,7 +53,10 @@ impl Cpu {
             M::Rdmsr => self.rdmsr(),
             M::Wrmsr => self.wrmsr(),
             M::Rdpmc => Err(Fault::gp(0)),
-            M::Pause => Ok(Done::Next),
+            M::Pause => {
+                self.exchange_with_r8(i);
+                Ok(Done::Next)
+            }
             M::Int1 => Ok(Done::Int1),
             M::Syscall => self.syscall(i),
             M::Sysenter => self.sysenter(i),
@@ -60,6 +65,7 @@ impl Cpu {
             M::Ret => self.near_return(i, told),
             M::Mov if i.op0_register().is_dr() || i.op1_register().is_dr() => self.debug_move(i),
             M::Loope | M::Loopne => Ok(self.loop_on_flag(i)),
+            M::Lahf | M::Sahf => Ok(self.move_flags(i)),
             _ if decode::is_set_in_memory(i) => self.set_in_memory(i, told),
             _ if decode::loses_flags(i) => Ok(Done::ByEngine(Then::FlagsBack(self.eflags()))),
             _ => self.control_move(i),
@@ -268,6 +274,39 @@ impl Cpu {
         let distance = i.near_branch_target().wrapping_sub(i.ip());
         self.env.set_eip(self.wrap_ip(self.env.eip().wrapping_add(distance)));
         Done::Jumped
+    }
+
+    /// LAHF and SAHF (SDM volume 2).
+    fn move_flags(&self, i: &Instruction) -> Done {
+        const AX: usize = 0;
+        let (ax, flags) = (self.env.gpr(AX), self.eflags());
+        if i.mnemonic() == Mnemonic::Lahf {
+            self.env.set_gpr(AX, ax & !0xff00 | (flags & ARITHMETIC | 2) << 8);
+        } else {
+            self.env.set_eflags(flags & !ARITHMETIC | ax >> 8 & ARITHMETIC);
+        }
+        Done::Next
+    }
+
+    /// Does what a PAUSE with REX.B does: XCHG of R8 and the accumulator (SDM volume 2, XCHG).
+    fn exchange_with_r8(&self, i: &Instruction) {
+        const OPERAND_SIZE: u8 = 0x66;
+        const REX_W: u8 = 8;
+        let mut bytes = [0; LONGEST];
+        let Some(bytes) = bytes.get_mut(..i.len()) else { return };
+        let read = self.peek_prefix(self.linear_ip(), bytes) == bytes.len();
+        if !read || !self.env.code64() || !decode::is_xchg_r8(bytes) {
+            return;
+        }
+        let [.., rex, _] = bytes else { return };
+        let (ax, r8) = match (*rex & REX_W != 0, bytes.contains(&OPERAND_SIZE)) {
+            (true, _) => (Register::RAX, Register::R8),
+            (false, true) => (Register::AX, Register::R8W),
+            (false, false) => (Register::EAX, Register::R8D),
+        };
+        let (to_ax, to_r8) = (self.register(r8), self.register(ax));
+        self.set_register(ax, to_ax);
+        self.set_register(r8, to_r8);
     }
 
     /// RET with an immediate, near (SDM volume 2, RET).

@@ -95,6 +95,17 @@ impl Cpu {
         self.engine.flush_tlb();
     }
 
+    /// Selects the segments of Linux's boot protocol, which are flat: code at 10h of the GDT at `base`, data at 18h.
+    pub(crate) fn boot_with_gdt(&mut self, base: u64, limit: u32) {
+        let env = *self.env;
+        for seg in SEGS {
+            let selector = if seg == Seg::Cs { 0x10 } else { 0x18 };
+            let flat = env.seg(seg);
+            env.load_seg(seg, Segment::new(selector, flat.base, flat.limit, flat.flags));
+        }
+        env.set_gdt(Segment::new(0, base, limit, 0));
+    }
+
     /// Writes a control register with the engine's side effects.
     fn set_cr(&mut self, index: i32, value: u64) {
         use unicorn_engine_sys::RegisterX86 as R;

@@ -8,6 +8,10 @@ use iced_x86::{
 /// Bytes of the longest instruction.
 pub(crate) const LONGEST: usize = 15;
 
+/// The prefixes other than REX and the vector prefixes.
+pub(crate) const LEGACY_PREFIXES: [u8; 11] =
+    [0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3];
+
 /// RDTSCP without a prefix.
 pub(crate) const RDTSCP: [u8; 3] = [0x0f, 0x01, 0xf9];
 
@@ -65,6 +69,8 @@ pub(crate) fn kind(i: &Instruction) -> Kind {
         _ if has_vector_prefix(i) || is_absent(i).is_some() => Kind::Sensitive,
         // The engine loses the flags of the instruction before in its block when the count runs out.
         M::Loope | M::Loopne => Kind::Sensitive,
+        // With a REX prefix, the engine takes SPL for AH.
+        M::Lahf | M::Sahf if i.len() > 1 => Kind::Sensitive,
         // The engine sign-extends what they add to the stack pointer.
         M::Ret if i.op_count() == 1 && i.immediate16() > 0x7fff => Kind::Sensitive,
         _ if loses_flags(i) => Kind::Sensitive,
@@ -296,10 +302,14 @@ pub(crate) fn is_absent(i: &Instruction) -> Option<bool> {
     }
 }
 
+/// Whether the bytes of a PAUSE in 64-bit code are XCHG of R8 and the accumulator: the decoder and the engine overlook REX.B.
+pub(crate) fn is_xchg_r8(pause: &[u8]) -> bool {
+    matches!(pause, [.., rex, 0x90] if rex & 0xf1 == 0x41)
+}
+
 /// Bytes up to the end of a two-byte VEX prefix, or of the first two bytes of a three-byte one.
 pub(crate) fn vex_prefix(bits: u32, bytes: &[u8]) -> Option<usize> {
-    const LEGACY: [u8; 11] = [0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3];
-    let prefix = |b: &u8| LEGACY.contains(b) || bits == 64 && b & 0xf0 == 0x40;
+    let prefix = |b: &u8| LEGACY_PREFIXES.contains(b) || bits == 64 && b & 0xf0 == 0x40;
     let at = bytes.iter().take_while(|b| prefix(b)).count();
     match bytes.get(at..at + 2)? {
         // Outside 64-bit code these are LES and LDS, which take no register operand.

@@ -2,7 +2,7 @@
 //! initrd.
 
 use super::linux::{HEADER_AT, LinuxError};
-use super::plan::LoadPlan;
+use super::plan::{EntryMode, LoadPlan};
 use crate::firmware::memory_map::memory_map;
 use crate::layout::RamLayout;
 
@@ -12,6 +12,8 @@ const CMDLINE_AT: u64 = 0x1_1000;
 /// Six pages for the identity tables of a 64-bit entry.
 const TABLES_AT: u64 = 0x1_8000;
 const SEED_AT: u64 = 0x1_e000;
+/// The descriptors of the boot protocol.
+const GDT_AT: u64 = 0x1_e800;
 const LOW_END: u64 = 0x1_f000;
 
 const E820_COUNT_AT: usize = 0x1e8;
@@ -34,6 +36,8 @@ pub(crate) struct Layout<'a> {
     pub rsdp: u64,
     /// First address after the memory that the kernel takes, or in which it is unpacked.
     pub kernel_end: u64,
+    /// The mode in which the image's own code is entered; none where the kernel inside is.
+    pub own_code: Option<EntryMode>,
 }
 
 /// What to write into memory, and where the registers point.
@@ -44,12 +48,24 @@ pub(crate) struct BootParams<'a> {
     pub params: u64,
     /// Where the identity tables of a 64-bit entry can lie.
     pub tables: u64,
+    /// The address and the limit of the GDT, if the image is entered with one.
+    pub gdt: Option<(u64, u32)>,
+}
+
+/// The GDT that the boot protocol asks for (boot.rst, "32-bit Boot Protocol"): `__BOOT_CS` at 10h and `__BOOT_DS` at 18h, flat.
+fn descriptors(mode: EntryMode) -> Vec<u8> {
+    const DATA: u64 = 0x00cf_9300_0000_ffff;
+    let code = match mode {
+        EntryMode::Flat32 => 0x00cf_9b00_0000_ffff,
+        EntryMode::Long64 => 0x00af_9b00_0000_ffff,
+    };
+    [0, 0, code, DATA].iter().flat_map(|descriptor: &u64| descriptor.to_le_bytes()).collect()
 }
 
 /// Lays out everything beside the kernel.
 pub(crate) fn build<'a>(plan: &LoadPlan, layout: &Layout<'a>) -> Result<BootParams<'a>, LinuxError> {
     let Some(linux) = &plan.linux else {
-        return Ok(BootParams { writes: Vec::new(), params: 0, tables: TABLES_AT });
+        return Ok(BootParams { writes: Vec::new(), params: 0, tables: TABLES_AT, gdt: None });
     };
     let header = &linux.header;
     if let Some(start) = plan.segments.first().map(|s| s.paddr).filter(|start| *start < LOW_END) {
@@ -72,7 +88,10 @@ pub(crate) fn build<'a>(plan: &LoadPlan, layout: &Layout<'a>) -> Result<BootPara
     writes.push((SEED_AT, seed_node().into()));
     let header = header.filled(CMDLINE_AT as u32, initrd, layout.initrd.len() as u32, SEED_AT);
     writes.push((PARAMS_AT, zero_page(&header, layout).into()));
-    Ok(BootParams { writes, params: PARAMS_AT, tables: TABLES_AT })
+    let gdt = layout.own_code.map(descriptors);
+    let limit = gdt.as_ref().map(|gdt| (GDT_AT, gdt.len() as u32 - 1));
+    writes.extend(gdt.map(|gdt| (GDT_AT, gdt.into())));
+    Ok(BootParams { writes, params: PARAMS_AT, tables: TABLES_AT, gdt: limit })
 }
 
 /// `struct setup_data` of type SETUP_RNG_SEED: no next one, type, length, and the seed.

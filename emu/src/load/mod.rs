@@ -2,7 +2,7 @@
 //!
 //! Understood: Multiboot 1 and 2 kernels (ELF and the a.out kludge), PVH kernels, Linux's bzImage and vmlinux, plain ELF32 and
 //! ELF64 executables, each also inside gzip. A plan copies nothing: the machine does, after [`LoadPlan::check_fits`]. No file can cause a panic; each bad
-//! one is refused with one sentence that names the value. Not here: dynamic linking, relocation.
+//! one is refused with one sentence that names the value. Not here: dynamic linking.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub use initramfs::{Files, InitramfsError};
 pub use linux::{LinuxEntry, LinuxError, LinuxPlan};
 pub use multiboot::{MultibootError, MultibootHeader};
 pub use multiboot_info::{BootImage, build_multiboot};
-pub use multiboot2::{Multiboot2Error, Multiboot2Header};
+pub use multiboot2::{Multiboot2Error, Multiboot2Header, Relocation};
 pub use plan::{EntryMode, LoadPlan, Perms, Protocol, SectionRange, Segment};
 
 /// Largest image after decompression, in bytes (1 GiB).

@@ -57,6 +57,21 @@ pub enum Multiboot2Error {
         /// The tag.
         what: String,
     },
+    /// The kernel may be loaded nowhere.
+    #[error(
+        "the Multiboot 2 header wants the kernel's {size:#x} bytes at a multiple of {align:#x} between {lowest:#x} and \
+         {highest:#x}, where they do not fit"
+    )]
+    NoPlace {
+        /// Bytes from the kernel's first to its last.
+        size: u64,
+        /// The lowest address of a byte.
+        lowest: u32,
+        /// The highest address of a byte.
+        highest: u32,
+        /// Alignment of the first byte.
+        align: u32,
+    },
     /// Load addresses without an entry point.
     #[error("the Multiboot 2 header gives load addresses (tag 2) but no entry point (tag 3)")]
     NoEntry,
@@ -74,6 +89,33 @@ pub struct Multiboot2Header {
     pub addresses: Option<KludgeAddresses>,
     /// The entry point, if the header has one of its own.
     pub entry: Option<u32>,
+    /// Where the kernel may be loaded, if that is not where it was linked.
+    pub relocation: Option<Relocation>,
+}
+
+/// Where a kernel may be loaded that runs at any address (section 3.1.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relocation {
+    /// The lowest address of a byte.
+    pub lowest: u32,
+    /// The highest address of a byte.
+    pub highest: u32,
+    /// Alignment of the first byte.
+    pub align: u32,
+}
+
+impl Relocation {
+    /// The lowest address above 1 MiB at which `size` bytes can be loaded. A preference for a high address is not followed.
+    ///
+    /// # Errors
+    /// There is no such address.
+    pub(super) fn place(self, size: u64) -> Result<u64, Multiboot2Error> {
+        const MIB: u64 = 1 << 20;
+        let Relocation { lowest, highest, align } = self;
+        let first = u64::from(lowest).max(MIB).next_multiple_of(u64::from(align.max(1)));
+        let fits = first.checked_add(size).is_some_and(|end| end <= u64::from(highest) + 1);
+        fits.then_some(first).ok_or(Multiboot2Error::NoPlace { size, lowest, highest, align })
+    }
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -132,7 +174,7 @@ struct Tags<'a> {
 impl Tags<'_> {
     fn read(&self) -> Result<Multiboot2Header, Multiboot2Error> {
         const OPTIONAL: u32 = 1 << 16;
-        let (mut addresses, mut entry) = (None, None);
+        let (mut addresses, mut entry, mut relocation) = (None, None, None);
         let mut at = HEAD;
         // A header without its end tag ends where its length says.
         while let (Some(head), Some(size)) = (word(self.header, at), word(self.header, at + 4)) {
@@ -142,9 +184,7 @@ impl Tags<'_> {
             }
             let next = at.saturating_add(size.max(8) as usize);
             let Some(tag) = self.header.get(at..next) else {
-                let what = format!("tag {kind}");
-                let (offset, end, limit) = (self.offset, self.offset + next, self.offset + self.header.len());
-                return Err(Multiboot2Error::Cut { what, offset, end, limit });
+                return Err(self.cut(format!("tag {kind}"), next));
             };
             let field = |index: usize| word(tag, 8 + 4 * index);
             match kind {
@@ -152,9 +192,16 @@ impl Tags<'_> {
                 2 => addresses = [0, 1, 2, 3].map(field).into_iter().collect::<Option<Vec<u32>>>(),
                 3 => entry = field(0),
                 5 if required => check_screen(field(2))?,
-                // Requests that are not needed; the console, which is text; modules, which always begin at a page; what
-                // concerns EFI; and relocation, which a loader need not do.
-                1 | 4..=6 | 8..=10 => {}
+                10 => {
+                    let words = (field(0), field(1), field(2));
+                    let (Some(lowest), Some(highest), Some(align)) = words else {
+                        return Err(self.cut(format!("tag {kind}"), at + 20));
+                    };
+                    relocation = Some(Relocation { lowest, highest, align });
+                }
+                // Requests that are not needed; the console, which is text; modules, which always begin at a page; and what
+                // concerns EFI.
+                1 | 4..=6 | 8 | 9 => {}
                 _ if required => return Err(Multiboot2Error::Required { what: name_of(kind) }),
                 _ => {}
             }
@@ -170,7 +217,13 @@ impl Tags<'_> {
             }
             (Some(_), Some(_)) => None,
         };
-        Ok(Multiboot2Header { offset: self.offset, addresses, entry })
+        Ok(Multiboot2Header { offset: self.offset, addresses, entry, relocation })
+    }
+
+    /// `what` ends at byte `end` of the header, after the header's end.
+    fn cut(&self, what: String, end: usize) -> Multiboot2Error {
+        let (offset, limit) = (self.offset, self.offset + self.header.len());
+        Multiboot2Error::Cut { what, offset, end: self.offset.saturating_add(end), limit }
     }
 }
 

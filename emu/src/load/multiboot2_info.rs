@@ -1,6 +1,6 @@
 //! The information that a Multiboot 2 kernel is given at entry (section 3.6): a list of tags.
 
-use super::elf::ElfView;
+use super::elf::{ElfView, Width};
 use super::multiboot_info::BootImage;
 use super::multiboot2::BOOT_MAGIC;
 use super::placing::{Placed, Places, addr32, check_string, place, room};
@@ -21,14 +21,20 @@ pub(super) fn build(
     modules: &[(&str, &[u8])],
 ) -> Result<BootImage, LoadError> {
     check_string("command line", facts.cmdline)?;
-    let Places { modules, mut writes, next, limit } = place(plan, modules, facts.mem_size)?;
-    let bytes = information(plan, facts, &modules);
+    let Places { modules, mut writes, mut next, limit } = place(plan, modules, facts.mem_size)?;
+    let sections = load_sections(plan, &mut next, limit, &mut writes)?;
+    let bytes = information(plan, facts, &modules, sections.as_deref());
     room("the Multiboot information", next, bytes.len() as u64, limit)?;
     writes.push((next, bytes));
     Ok(BootImage { writes, eax: BOOT_MAGIC, ebx: addr32(next) })
 }
 
-fn information(plan: &LoadPlan, facts: &BootFacts<'_>, modules: &[Placed<'_>]) -> Vec<u8> {
+fn information(
+    plan: &LoadPlan,
+    facts: &BootFacts<'_>,
+    modules: &[Placed<'_>],
+    sections: Option<&[u8]>,
+) -> Vec<u8> {
     let mut tags = Tags(vec![0; 8]);
     tags.string(1, &[], facts.cmdline);
     tags.string(2, &[], LOADER_NAME);
@@ -39,8 +45,11 @@ fn information(plan: &LoadPlan, facts: &BootFacts<'_>, modules: &[Placed<'_>]) -
     tags.words(4, &[addr32(CONVENTIONAL_END / 1024), addr32(upper)]);
     tags.add(6, &map(facts.mem_size));
     tags.add(8, &screen());
-    if let Some(sections) = sections(plan) {
-        tags.add(9, &sections);
+    if let Some(sections) = sections {
+        tags.add(9, sections);
+    }
+    if plan.protocol.as_ref().is_some_and(|protocol| protocol.relocation().is_some()) {
+        tags.words(21, &[addr32(plan.start())]);
     }
     if let Some(rsdp) = facts.rsdp {
         // The first version is the second's first 20 bytes.
@@ -101,10 +110,37 @@ fn screen() -> Vec<u8> {
     body
 }
 
-/// Tag 9: the file's section headers. Sections that are not loaded are not in memory, so their addresses stay 0.
-fn sections(plan: &LoadPlan) -> Option<Vec<u8>> {
-    let table = ElfView::parse(&plan.image).ok()?.section_table()?;
+/// Tag 9: the file's section headers. Sections that no segment loads, such as the symbols, are loaded from `next` on, and
+/// their headers say where (section 3.6.7).
+fn load_sections(
+    plan: &LoadPlan,
+    next: &mut u64,
+    limit: u64,
+    writes: &mut Vec<(u64, Vec<u8>)>,
+) -> Result<Option<Vec<u8>>, LoadError> {
+    const ALIGN: u64 = 16;
+    let Ok(view) = ElfView::parse(&plan.image) else { return Ok(None) };
+    let Some(table) = view.section_table() else { return Ok(None) };
+    // sh_addr of a header.
+    let field = match view.width() {
+        Width::Bits32 => 12..16,
+        Width::Bits64 => 16..24,
+    };
+    let mut headers = table.bytes.to_vec();
+    for (section, header) in view.sections().iter().zip(headers.chunks_exact_mut(table.entry_size as usize)) {
+        let bytes = view.section_bytes(section)?;
+        if section.addr != 0 || bytes.is_empty() {
+            continue;
+        }
+        let end = room(&format!("section {}", section.name), *next, bytes.len() as u64, limit)?;
+        writes.push((*next, bytes.to_vec()));
+        if let Some(address) = header.get_mut(field.clone()) {
+            let size = address.len();
+            address.copy_from_slice(&next.to_le_bytes()[..size]);
+        }
+        *next = end.next_multiple_of(ALIGN);
+    }
     let mut body = [table.count, table.entry_size, table.names].map(u32::to_le_bytes).concat();
-    body.extend(table.bytes);
-    Some(body)
+    body.extend(headers);
+    Ok(Some(body))
 }

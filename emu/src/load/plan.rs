@@ -10,7 +10,7 @@ use super::LoadError;
 use super::elf::Width;
 use super::linux::LinuxPlan;
 use super::multiboot::MultibootHeader;
-use super::multiboot2::Multiboot2Header;
+use super::multiboot2::{Multiboot2Header, Relocation};
 use crate::layout::RamLayout;
 use bitflags::bitflags;
 
@@ -98,6 +98,14 @@ impl Protocol {
             Self::Pvh { entry } => Some(*entry),
         }
     }
+
+    /// Where the kernel may be loaded, if that is not where it was linked.
+    pub(super) fn relocation(&self) -> Option<Relocation> {
+        match self {
+            Self::Multiboot2(header) => header.relocation,
+            Self::Multiboot(_) | Self::Pvh { .. } => None,
+        }
+    }
 }
 
 /// What to load and how to enter it.
@@ -145,6 +153,11 @@ impl LoadPlan {
     /// The bytes of `segment` that come from the file.
     pub fn segment_bytes(&self, segment: &Segment) -> &[u8] {
         self.image.get(segment.file.clone()).unwrap_or(&[])
+    }
+
+    /// Physical address of the lowest segment.
+    pub fn start(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.paddr).min().unwrap_or(0)
     }
 
     /// First physical address after the highest segment.

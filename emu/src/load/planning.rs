@@ -128,12 +128,14 @@ fn kludge_segment(len: usize, header_offset: usize, a: KludgeAddresses) -> Resul
     })
 }
 
-/// Sorts and checks the segments, and turns the entry point into a physical address.
+/// Sorts and checks the segments, turns the entry point into a physical address, and moves a kernel that asks for it.
 fn finish(mut plan: LoadPlan) -> Result<LoadPlan, LoadError> {
     if plan.segments.is_empty() {
         return Err(LoadError::NoSegments);
     }
     plan.segments.sort_by_key(|segment| segment.paddr);
+    plan.entry = physical_entry(&plan)?;
+    relocate(&mut plan)?;
     for (one, other) in plan.segments.iter().zip(plan.segments.iter().skip(1)) {
         if one.end() > other.paddr {
             let (first, first_end, second, second_end) = (one.paddr, one.end(), other.paddr, other.end());
@@ -148,8 +150,18 @@ fn finish(mut plan: LoadPlan) -> Result<LoadPlan, LoadError> {
             }
         }
     }
-    plan.entry = physical_entry(&plan)?;
     Ok(plan)
+}
+
+/// Moves the segments and the entry point to where the header wants them.
+fn relocate(plan: &mut LoadPlan) -> Result<(), LoadError> {
+    let Some(relocation) = plan.protocol.as_ref().and_then(Protocol::relocation) else { return Ok(()) };
+    let linked = plan.start();
+    let base = relocation.place(plan.end().saturating_sub(linked))?;
+    let moved = |at: u64| at.wrapping_sub(linked).wrapping_add(base);
+    plan.segments.iter_mut().for_each(|segment| segment.paddr = moved(segment.paddr));
+    plan.entry = moved(plan.entry);
+    Ok(())
 }
 
 /// An entry point may be virtual, as the ABI says, or already physical, as kernels often have it. That of a boot protocol is
@@ -213,7 +225,8 @@ pub(super) fn from_bzimage(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, Lo
                 return Err(LinuxError::PayloadNotElf { first: super::first_bytes(&kernel) }.into());
             }
             let unpacker = Some(Unpacker { file: Arc::clone(bytes), code: header.protected_mode(bytes)? });
-            let linux = LinuxPlan { header: header.clone(), payload: Some(format), unpacker };
+            let linux =
+                LinuxPlan { header: header.clone(), payload: Some(format), unpacker, is_own_code: false };
             let plan = from_elf(&kernel.into(), None, Some(linux), KERNEL)?;
             // Checked last, since every other check gives a more precise error.
             linux::check(bytes, &header)?;
@@ -226,7 +239,8 @@ pub(super) fn from_bzimage(bytes: &Arc<[u8]>, name: &str) -> Result<LoadPlan, Lo
 /// A plan for a bare `vmlinux`.
 pub(super) fn from_vmlinux(bytes: &Arc<[u8]>) -> Result<LoadPlan, LoadError> {
     let wide = ElfView::parse(bytes)?.width() == Width::Bits64;
-    let linux = LinuxPlan { header: SetupHeader::for_vmlinux(wide), payload: None, unpacker: None };
+    let header = SetupHeader::for_vmlinux(wide);
+    let linux = LinuxPlan { header, payload: None, unpacker: None, is_own_code: false };
     from_elf(bytes, None, Some(linux), KERNEL)
 }
 
@@ -250,7 +264,7 @@ fn protected_mode(bytes: &Arc<[u8]>, header: SetupHeader, name: &str) -> Result<
         mode,
         width,
         protocol: None,
-        linux: Some(LinuxPlan { header, payload: None, unpacker: None }),
+        linux: Some(LinuxPlan { header, payload: None, unpacker: None, is_own_code: true }),
         sections: Vec::new(),
     })
 }

@@ -1,6 +1,7 @@
 //! Exceptions and interrupts: offered to the interposer, then delivered through the guest's IDT.
 
 use super::{Core, Stop};
+use crate::cpu::Vector;
 use crate::cpu::deliver::{Origin, Undeliverable};
 use crate::cpu::fault::Fault;
 use crate::cpu::state::CrashReport;
@@ -41,6 +42,9 @@ impl Core {
         self.delivered = (now, before + 1);
         // Still to be written if the first fetch in ring 3 has faulted: no block has begun there.
         self.write_user_registers();
+        if vector == Vector::Debug as u8 && origin != Origin::Software {
+            self.cpu.allow_debug_registers();
+        }
         match self.cpu.deliver(vector, error, origin, ip, at) {
             Ok(()) => {}
             Err(Undeliverable::Unsupported(what)) => self.finish(Stop::Unsupported(what)),
@@ -66,7 +70,6 @@ impl Core {
 
     /// #DB after an instruction that met these conditions, or, `stepped`, was executed with TF set.
     pub(crate) fn debug_trap(&mut self, met: u64, stepped: bool) {
-        use crate::cpu::Vector;
         self.cpu.note_debug_trap(met, stepped);
         let ip = self.cpu.env.eip();
         self.deliver(Vector::Debug as u8, None, Origin::Trap, ip, ip);

@@ -323,6 +323,7 @@ pub fn paper(rounds: usize, scale: u32, only: &str) -> Result<Vec<Row>, Box<dyn 
         let (trap, unit) = (trapping.run()?, bare.run()?);
         traps.push(trap);
         floor.push(trap / unit);
+        yardstick.push(unit);
         for (n, case) in warm.iter_mut().enumerate() {
             let (before, ns, after) = (bare.run()?, case.run()?, bare.run()?);
             let unit = f64::midpoint(before, after);

@@ -93,8 +93,11 @@ impl Table {
         Table { json, misses: 0 }
     }
 
-    /// Prints a section.
+    /// Prints a section, if it has any rows.
     pub fn section(&mut self, title: &str, rows: &[Row]) {
+        if rows.is_empty() {
+            return;
+        }
         self.misses += rows.iter().filter(|r| r.verdict() == "MISS").count();
         if self.json {
             rows.iter().for_each(|r| println!("{}", json(title, r)));

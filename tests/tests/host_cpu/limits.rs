@@ -3,7 +3,7 @@
 use super::forms::{Form, Shape};
 use crate::common::model_has;
 use iced_x86::{
-    Code, CpuidFeature as F, FlowControl, Instruction, Mnemonic as M, OpKind, Register, RflagsBits,
+    Code, CodeSize, CpuidFeature as F, FlowControl, Instruction, Mnemonic as M, OpKind, Register, RflagsBits,
 };
 
 /// The parts of the state that are undefined after an instruction.
@@ -103,6 +103,28 @@ pub fn known(i: &Instruction, shape: Shape) -> Option<&'static str> {
         }
         M::Reservednop if i.op0_kind() == OpKind::Register => Some("#UD with a register operand"),
         _ if shape == Shape::Torn && memory && i.memory_size().size() == 16 => Some("no #GP for alignment"),
+        _ => None,
+    }
+}
+
+/// The prefixes other than REX.
+pub const LEGACY: [u8; 11] = [0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3];
+
+/// The same of an instruction for the prefixes that its bytes have.
+pub fn known_prefixes(code: &[u8], i: &Instruction) -> Option<&'static str> {
+    let (prefixes, rest) = code.split_at(code.iter().take_while(|byte| LEGACY.contains(byte)).count());
+    let (rex, opcode) = match rest {
+        [rex @ 0x40..=0x4f, opcode, ..] if i.code_size() == CodeSize::Code64 => (*rex, *opcode),
+        [opcode, ..] => (0, *opcode),
+        [] => (0, 0),
+    };
+    let has = |prefix: u8| prefixes.contains(&prefix);
+    let choices = [0x66, 0xf2, 0xf3].into_iter().filter(|prefix| has(*prefix)).count();
+    match i.mnemonic() {
+        _ if choices > 1 && opcode == 0x0f => Some("chooses another of 66, F2 and F3"),
+        M::Loope | M::Loopne if has(0xf2) || has(0xf3) => Some("the host takes F2 and F3 for the condition"),
+        M::Mov if rex & 4 != 0 && matches!(opcode, 0xc6 | 0xc7) => Some("#UD for C6 and C7 with REX.R"),
+        M::Jmp | M::Call if rex & 1 != 0 => Some("a target that is not canonical faults there and not here"),
         _ => None,
     }
 }

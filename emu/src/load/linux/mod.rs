@@ -152,6 +152,8 @@ pub struct LinuxPlan {
     pub payload: Option<&'static str>,
     /// The image's own protected-mode code, which unpacks the kernel, where there is some.
     pub unpacker: Option<Unpacker>,
+    /// Whether the plan loads that code itself, because no kernel is packed into the image.
+    pub is_own_code: bool,
 }
 
 /// The protected-mode code of a bzImage.

@@ -103,7 +103,9 @@ pub(crate) fn op_of(i: &Instruction, bits: u32) -> Option<Op> {
     let len = i.len() as u8;
     let op = match i.mnemonic() {
         // Long NOPs too (0f 1f): their operand is not accessed.
-        M::Nop | M::Pause => Op::Nop { len },
+        M::Nop => Op::Nop { len },
+        // With more prefixes it may be XCHG of R8.
+        M::Pause if len == 2 => Op::Nop { len },
         M::Push => push_of(i, len)?,
         M::Pop if i.op0_kind() == OpKind::Register && i.op0_register().is_gpr() => {
             Op::Pop { reg: gpr(i.op0_register())?, size: i.op0_register().size() as u8, len }

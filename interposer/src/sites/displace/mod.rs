@@ -136,8 +136,9 @@ pub(crate) fn classify(i: &Instruction) -> Way {
         // The copy would compute another address.
         return Way::Stepped;
     }
-    // The machine executes PAUSE, but it does nothing.
-    if i.mnemonic() != M::Pause && (i.is_privileged() || is_sensitive(i)) {
+    // The machine executes PAUSE, but without more prefixes it does nothing.
+    let idle = i.mnemonic() == M::Pause && i.len() == 2;
+    if !idle && (i.is_privileged() || is_sensitive(i)) {
         // Ends its block, changes modes or tables, or is executed by the machine.
         return Way::Stepped;
     }
