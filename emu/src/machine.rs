@@ -221,27 +221,36 @@ impl Machine {
         const ENTRY_64: u64 = 0x200;
         let (mode, offset, what) = match entry {
             LinuxEntry::Kernel => {
-                for segment in &plan.segments {
-                    self.core.cpu.write_phys(segment.paddr, plan.segment_bytes(segment));
-                }
+                self.write_segments(plan);
                 return Ok(Entered { ip: plan.entry, mode: plan.mode, end: plan.end() });
             }
             LinuxEntry::Bits32 => (EntryMode::Flat32, 0, "32-bit"),
             LinuxEntry::Bits64 => (EntryMode::Long64, ENTRY_64, "64-bit"),
         };
-        let linux = plan.linux.as_ref();
-        let found = linux.and_then(|linux| Some((linux, linux.unpacker.as_ref()?)));
-        let wide = found.is_some_and(|(linux, _)| linux.header.has_64_bit_entry());
-        let Some((linux, unpacker)) = found.filter(|_| wide || entry == LinuxEntry::Bits32) else {
-            return Err(LoadError::from(LinuxError::NoEntry { name: plan.name.clone(), what }).into());
-        };
+        let refused = || LoadError::from(LinuxError::NoEntry { what });
+        let linux = plan.linux.as_ref().ok_or_else(refused)?;
+        if entry == LinuxEntry::Bits64 && !linux.header.has_64_bit_entry() {
+            return Err(refused().into());
+        }
+        let ip = linux.start() + offset;
+        if linux.is_own_code {
+            self.write_segments(plan);
+            return Ok(Entered { ip, mode, end: plan.end() });
+        }
+        let unpacker = linux.unpacker.as_ref().ok_or_else(refused)?;
         let (end, mem_size) = (linux.unpacking_end(), self.core.cpu.ram.size());
         if end > self.core.cpu.ram.layout().low_end() {
             return Err(LoadError::DoesNotFit { end, mem_size }.into());
         }
         let code = unpacker.file.get(unpacker.code.clone()).unwrap_or_default();
         self.core.cpu.write_phys(linux.start(), code);
-        Ok(Entered { ip: linux.start() + offset, mode, end })
+        Ok(Entered { ip, mode, end })
+    }
+
+    fn write_segments(&mut self, plan: &LoadPlan) {
+        for segment in &plan.segments {
+            self.core.cpu.write_phys(segment.paddr, plan.segment_bytes(segment));
+        }
     }
 
     /// ACPI's root pointer as it is in memory.

@@ -18,13 +18,31 @@ const HAS_CAPABILITIES: u16 = 0x10;
 const SPACE: usize = 0xc0;
 /// Bytes behind a base address register.
 pub const BAR_BYTES: u32 = 0x1000;
+/// The kind of a virtio capability through which the driver accesses what is behind a base address register.
+pub const WINDOW: u8 = 5;
+/// Where its fields lie (virtio 1.2, 4.1.4.9): the number of the base address register, and what is accessed.
+const WINDOW_BAR: usize = 4;
+const WINDOW_OFFSET: usize = 8;
+const WINDOW_LENGTH: usize = 12;
+const WINDOW_DATA: usize = 16;
+
+/// An access to the registers of a device, made through its configuration space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The function's device number.
+    pub slot: u8,
+    /// The first byte behind the base address register.
+    pub offset: u16,
+    /// Bytes: 1, 2 or 4.
+    pub length: u8,
+}
 
 /// The configuration space of one function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PciFunction {
     /// Device number on bus 0.
     slot: u8,
-    /// What is fixed.
+    /// What the guest cannot change, but for the capability of a window.
     #[serde(with = "super::bytes")]
     fixed: [u8; SPACE],
     command: u16,
@@ -94,14 +112,51 @@ impl PciFunction {
         function
     }
 
+    fn word(&self, at: usize) -> u32 {
+        self.fixed.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes)
+    }
+
     fn base(&self) -> u32 {
-        self.fixed.get(0x10..0x14).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes)
+        self.word(0x10)
+    }
+
+    /// Where the capability of the window lies.
+    fn window_at(&self) -> Option<usize> {
+        let byte = |at: usize| self.fixed.get(at).copied().unwrap_or(0);
+        let mut at = usize::from(byte(0x34));
+        // Each capability lies after the one before it.
+        while at != 0 && byte(at + 3) != WINDOW {
+            at = Some(usize::from(byte(at + 1))).filter(|next| *next > at)?;
+        }
+        (at != 0).then_some(at)
+    }
+
+    /// The access that the window makes, if it can be made.
+    fn window(&self) -> Option<Window> {
+        const MEMORY: u16 = 2;
+        let at = self.window_at()?;
+        let bar = self.fixed.get(at + WINDOW_BAR)?;
+        let (offset, length) = (self.word(at + WINDOW_OFFSET), self.word(at + WINDOW_LENGTH));
+        let aligned = matches!(length, 1 | 2 | 4) && offset % length == 0 && offset < BAR_BYTES;
+        let can = *bar == 0 && aligned && self.command & MEMORY != 0;
+        can.then_some(Window { slot: self.slot, offset: offset as u16, length: length as u8 })
+    }
+
+    /// Writes a register of the window's capability.
+    fn write_window(&mut self, at: usize, value: u32, mask: u32) {
+        let Some(window) = self.window_at().filter(|window| at >= *window) else { return };
+        let mask = match at - window {
+            WINDOW_BAR => mask & 0xff,
+            WINDOW_OFFSET | WINDOW_LENGTH | WINDOW_DATA => mask,
+            _ => return,
+        };
+        let new = self.word(at) & !mask | value & mask;
+        self.put(at, &new.to_le_bytes());
     }
 
     fn read(&self, at: u8) -> u32 {
         let at = usize::from(at & 0xfc);
-        let word =
-            self.fixed.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes);
+        let word = self.word(at);
         match at {
             0x04 => word | u32::from(self.command),
             0x10 if self.sizing && self.base() != 0 => BAR_BYTES.wrapping_neg(),
@@ -119,7 +174,7 @@ impl PciFunction {
             }
             0x10 => self.sizing = value & mask == mask && mask != 0,
             0x3c if mask & 0xff != 0 => self.line = value as u8,
-            _ => {}
+            at => self.write_window(at.into(), value, mask),
         }
     }
 }
@@ -164,6 +219,24 @@ impl PciBus {
         let (bus, slot, function) = (address >> 16 & 0xff, address >> 11 & 0x1f, address >> 8 & 7);
         let here = address & ENABLED != 0 && bus == 0 && function == 0;
         self.functions.iter().position(|f| here && u32::from(f.slot) == slot)
+    }
+
+    /// The access that is due when CONFIG_DATA is read or has been written, because it is the data of a window.
+    pub fn window(&self) -> Option<Window> {
+        let function = self.functions.get(self.selected()?)?;
+        let data = function.window_at()? + WINDOW_DATA;
+        function.window().filter(|_| usize::from(self.address as u8) == data)
+    }
+
+    /// The data of the window that CONFIG_ADDRESS selects.
+    pub fn window_data(&self) -> u32 {
+        let function = self.selected().and_then(|n| self.functions.get(n));
+        function.map_or(0, |f| f.read(self.address as u8))
+    }
+
+    /// Sets the first `length` bytes of that data.
+    pub fn set_window_data(&mut self, value: u32, length: u8) {
+        self.write(0, length, value);
     }
 
     /// Reads byte `offset` (0 to 3) of CONFIG_DATA.

@@ -96,6 +96,27 @@ impl PcParts {
         }
     }
 
+    /// CONFIG_DATA is about to be read: a window's data comes from its device.
+    pub fn read_window(&mut self) {
+        let Some(window) = self.pci.window() else { return };
+        let device = self.virtio.iter_mut().find(|v| v.window.slot == Some(window.slot));
+        if let Some(device) = device {
+            let value = device.read(window.offset, window.length);
+            self.pci.set_window_data(value, window.length);
+        }
+    }
+
+    /// CONFIG_DATA has been written: a window's data goes to its device. Whether it was such data.
+    pub fn write_window(&mut self, now_ns: u64) -> bool {
+        let Some(window) = self.pci.window() else { return false };
+        let value = self.pci.window_data() & u32::MAX >> (32 - 8 * u32::from(window.length));
+        let device = self.virtio.iter_mut().find(|v| v.window.slot == Some(window.slot));
+        if let Some(device) = device {
+            device.write(window.offset, window.length, value, now_ns);
+        }
+        true
+    }
+
     /// When one of the devices is due.
     pub fn next_event(&self, now_ns: u64) -> Option<u64> {
         let virtio = self.virtio.iter().filter_map(|v| v.device.next_event()).min();

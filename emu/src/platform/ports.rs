@@ -64,6 +64,9 @@ impl Platform {
         {
             return pc.pci.address();
         }
+        if let (Target::PciData(_), Some(pc)) = (self.target(port), &mut self.pc) {
+            pc.read_window();
+        }
         self.count_unknown(port, |count| &mut count.reads);
         let mut bytes = [0u8; 4];
         for (byte, offset) in bytes.iter_mut().take(usize::from(size)).zip(0u16..) {
@@ -89,6 +92,9 @@ impl Platform {
         }
         if let (Target::PciData(offset), Some(pc)) = (self.target(port), &mut self.pc) {
             pc.pci.write(offset, size, value);
+            if pc.write_window(now_ns) {
+                self.update_lines(now_ns);
+            }
             return;
         }
         if let ((FW_CFG_SELECT, 2), Some(pc)) = ((port, size), &mut self.pc) {

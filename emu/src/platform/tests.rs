@@ -308,6 +308,59 @@ mod pc {
         assert_eq!((p.apic_base(), q.apic_base()), (None, Some(0xfee0_0900)));
     }
 
+    /// The capability of type 5 (virtio 1.2, 4.1.4.9): the registers of a device through its configuration space.
+    #[test]
+    fn a_virtio_device_is_reached_through_its_configuration_space() {
+        let config = PlatformConfig { entropy: true, virtio: VirtioBus::Pci, ..PlatformConfig::pc(64 << 20) };
+        let mut p = Platform::new(&config);
+        let base = 0xfeb0_2000;
+        let select = |p: &mut Platform, at: u32| p.port_write(0xcf8, 4, 0x8000_0000 | 4 << 11 | at, 0);
+        let read = |p: &mut Platform, at: u32| {
+            select(p, at);
+            p.port_read(0xcfc, 4, 0)
+        };
+        let mut at = read(&mut p, 0x34);
+        let mut kinds = Vec::new();
+        while at != 0 {
+            let (head, here) = (read(&mut p, at), at);
+            kinds.push((head >> 24, here));
+            at = head >> 8 & 0xff;
+        }
+        assert_eq!(kinds.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [1, 3, 2, 4, 5]);
+        let window = kinds.last().unwrap().1;
+        assert_eq!(read(&mut p, window) >> 16 & 0xff, 20, "its length");
+        let access = |p: &mut Platform, offset: u32, length: u32, value: Option<u32>| {
+            for (field, value) in [(4, 0), (8, offset), (12, length)] {
+                select(p, window + field);
+                p.port_write(0xcfc, if field == 4 { 1 } else { 4 }, value, 0);
+            }
+            select(p, window + 16);
+            match value {
+                Some(value) => {
+                    p.port_write(0xcfc, length as u8, value, 0);
+                    value
+                }
+                None => p.port_read(0xcfc, length as u8, 0),
+            }
+        };
+        assert_eq!(access(&mut p, 0x12, 2, None), p.mmio_read(base + 0x12, 2, 0), "queues");
+        assert_eq!(access(&mut p, 0x04, 4, None), p.mmio_read(base + 0x04, 4, 0), "features");
+        access(&mut p, 0x14, 1, Some(3));
+        assert_eq!(p.mmio_read(base + 0x14, 1, 0), 3, "status");
+        access(&mut p, 0x14, 3, Some(1));
+        access(&mut p, 0x15, 2, Some(1));
+        access(&mut p, 0x1000, 4, Some(1));
+        assert_eq!(access(&mut p, 0x14, 1, None), 3, "an access that cannot be made does nothing");
+        select(&mut p, 4);
+        p.port_write(0xcfc, 2, 0, 0);
+        access(&mut p, 0x14, 1, Some(1));
+        assert_eq!(
+            p.mmio_read(base + 0x14, 1, 0),
+            3,
+            "nor does one while the device answers no memory access"
+        );
+    }
+
     #[test]
     fn no_memory_access_can_break_it() {
         let disk = crate::devices::virtio::DiskImage::from_bytes(&[0; 4096]).unwrap();

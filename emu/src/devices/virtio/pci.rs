@@ -3,7 +3,7 @@
 
 use super::mmio::VirtioMmio;
 use super::queue::MAX_SIZE;
-use crate::devices::pci::PciFunction;
+use crate::devices::pci::{PciFunction, WINDOW};
 
 /// Where the parts lie in the page behind the first base address register.
 const COMMON: u16 = 0;
@@ -41,6 +41,8 @@ impl VirtioMmio {
             // All queues notify at one place.
             capability(2, NOTIFY, 4, &0u32.to_le_bytes()),
             capability(4, DEVICE, 0x100, &[]),
+            // What is accessed, and the data, are the driver's (4.1.4.9).
+            capability(WINDOW, 0, 0, &0u32.to_le_bytes()),
         ];
         PciFunction::device(slot, (VENDOR, FIRST_DEVICE + id), class, base, irq, &capabilities)
     }

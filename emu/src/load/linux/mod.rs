@@ -126,10 +126,8 @@ pub enum LinuxError {
         high: u64,
     },
     /// There is no such entry point.
-    #[error("{name} has no {what} entry point of its own; only a bzImage can have one")]
+    #[error("the image has no {what} entry point of its own; only a bzImage can have one")]
     NoEntry {
-        /// The image.
-        name: String,
         /// "32-bit" or "64-bit".
         what: &'static str,
     },
