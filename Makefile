@@ -10,8 +10,10 @@ SLOW := ::guest_
 LONG := _at_length
 # What is checked and tested: all packages, and the search of the fuzzer (docs/fuzzing.md), which `make build` leaves out.
 ALL := --workspace --features trapline-fuzz/libafl
+# CI runs a third of the long tests and of the fuzz targets: THIRD=1, 2 or 3. Without it, all.
+THIRD ?=
 
-.PHONY: all bootstrap guests build fuzzer install demo test test-long test-fast lint bench doc fuzz fuzz-smoke sanitize
+.PHONY: all bootstrap guests build fuzzer install demo test test-long test-fast test-all lint bench doc fuzz fuzz-smoke sanitize
 
 all: build
 
@@ -39,31 +41,31 @@ install:
 demo: bootstrap
 	@$(CARGO) run --release --quiet --package trapline -- demo
 
-# The programs are built first, with the features that the tests' build has: the tests run `trapline` as it is then.
-test: guests
-	$(CARGO) build --profile ci $(ALL) --bins
+# nextest with the tests of an expression (1), its times under a name (2), and its options (3); where it is not installed,
+# cargo's own runner with its arguments (4).
+define tests
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-	    set -x; $(CARGO) nextest run --cargo-profile ci $(ALL) -E 'not test(/$(LONG)$$/)' && $(CARGO) test --profile ci $(ALL) --doc; \
+	    set -x; $(CARGO) nextest run --cargo-profile ci $(ALL) -E '$(1)' $(3); set +x; \
+	    mkdir -p target/times; cp target/nextest/default/junit.xml target/times/$(2).xml; \
 	else \
-	    set -x; $(CARGO) test --profile ci $(ALL) -- --skip $(LONG); \
+	    set -x; $(CARGO) test --profile ci $(ALL) --tests -- $(4); \
 	fi
+endef
 
-# The tests that `make test` leaves out because they take long.
+test: guests
+	$(call tests,not test(/$(LONG)$$/),test,,--skip $(LONG))
+	$(CARGO) test --profile ci $(ALL) --doc
+
+# The tests that `make test` leaves out because they take long. THIRD=1, 2 or 3: only a third of them.
 test-long: guests
-	$(CARGO) build --profile ci $(ALL) --bins
-	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-	    set -x; $(CARGO) nextest run --cargo-profile ci $(ALL) -E 'test(/$(LONG)$$/)'; \
-	else \
-	    set -x; $(CARGO) test --profile ci $(ALL) --tests -- $(LONG); \
-	fi
+	$(call tests,test(/$(LONG)$$/),test-long,$(THIRD:%=--partition count:%/3),$(LONG))
 
 test-fast: bootstrap
-	$(CARGO) build --profile ci $(ALL) --bins
-	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-	    set -x; $(CARGO) nextest run --cargo-profile ci $(ALL) -E 'not test(/$(SLOW)/) and not test(/$(LONG)$$/)'; \
-	else \
-	    set -x; $(CARGO) test --profile ci $(ALL) -- --skip $(SLOW) --skip $(LONG); \
-	fi
+	$(call tests,not test(/$(SLOW)/) and not test(/$(LONG)$$/),test-fast,,--skip $(SLOW) --skip $(LONG))
+
+# Everything: an issue is closed only after this has passed.
+test-all: lint test test-long fuzz-smoke
+	@scripts/slowest
 
 # Format, lints, documentation, and the rules for dependencies (deny.toml), of which `make test` checks most by itself.
 lint: bootstrap
@@ -85,9 +87,9 @@ doc: bootstrap
 fuzz: bootstrap
 	@scripts/fuzz $(TARGET) $(RUNS)
 
-# Every target for 20 seconds, from its corpus: what CI runs.
+# Every target for 20 seconds, from its corpus. THIRD=1, 2 or 3: only a third of them.
 fuzz-smoke: bootstrap
-	@scripts/fuzz-smoke
+	@scripts/fuzz-smoke 20 $$(scripts/fuzz-smoke --targets $(THIRD))
 
 # AddressSanitizer over the machine, Miri (or what stands in for it) over what needs no engine.
 sanitize: bootstrap

@@ -2,7 +2,7 @@
 //!
 //! A target takes bytes and panics when a promise is broken, which the fuzzer detects. `make fuzz TARGET=NAME` runs one
 //! under libFuzzer, guided by coverage (`runner/`, which has a program for each), and keeps inputs that reached new
-//! code in `corpus/NAME/`; the tests of this crate run every kept file. Random guests are in `tests/tests/hostile.rs`.
+//! code in `corpus/NAME.tar`; the tests of this crate run every kept input. Random guests are in `tests/tests/hostile.rs`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a broken promise is told by a panic")]
 

@@ -2,26 +2,63 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::path::Path;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use trapline_fuzz_targets::{Checks, TARGETS};
 
-/// Files that a corpus has at least: an empty folder would test nothing.
+/// Inputs that a corpus has at least: an empty archive would test nothing.
 const LEAST: usize = 20;
+
+/// A file of this crate.
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// The inputs of a corpus, by their names.
+fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
+    let archive = std::fs::File::open(file(&format!("corpus/{target}.tar"))).unwrap();
+    let mut inputs = Vec::new();
+    for entry in tar::Archive::new(archive).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).unwrap();
+        inputs.push((entry.path().unwrap().display().to_string(), bytes));
+    }
+    inputs
+}
 
 #[test]
 fn every_kept_input_keeps_its_targets_promise() {
     for target in TARGETS {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
-        let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
-        files.sort();
-        assert!(files.len() >= LEAST, "{}: {} files", folder.display(), files.len());
-        for file in files {
-            let bytes = std::fs::read(&file).unwrap();
+        let inputs = corpus(target.name);
+        assert!(inputs.len() >= LEAST, "{}: {} inputs", target.name, inputs.len());
+        for (name, bytes) in inputs {
             for checks in [Checks::ALL, Checks::sampled(&bytes)] {
                 let run = std::panic::catch_unwind(|| (target.run)(&bytes, checks));
-                assert!(run.is_ok(), "{} breaks its promise: {}", file.display(), target.promise);
+                assert!(run.is_ok(), "{}.tar: {name} breaks a promise: {}", target.name, target.promise);
             }
         }
+    }
+}
+
+/// `scripts/corpus`, which also `scripts/fuzz` uses: what is unpacked and packed again is the same archive.
+#[test]
+fn an_archive_is_made_again_byte_for_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    for target in TARGETS {
+        let inputs = at(target.name);
+        std::fs::create_dir(&inputs).unwrap();
+        for (name, bytes) in corpus(target.name) {
+            std::fs::write(Path::new(&inputs).join(name), bytes).unwrap();
+        }
+        let archive = at("archive.tar");
+        let script = file("../../scripts/corpus");
+        let done = Command::new(script).args(["pack", target.name, &inputs, &archive]).status().unwrap();
+        assert!(done.success(), "{}", target.name);
+        let kept = std::fs::read(file(&format!("corpus/{}.tar", target.name))).unwrap();
+        assert!(std::fs::read(&archive).unwrap() == kept, "{} is packed in another way", target.name);
     }
 }
 
@@ -70,7 +107,7 @@ fn random_programs_of_d_keep_their_promise() {
 fn every_target_has_its_runner() {
     for target in TARGETS {
         let runner = format!("runner/src/bin/{}.rs", target.name);
-        let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&runner)).unwrap();
+        let text = std::fs::read_to_string(file(&runner)).unwrap();
         assert!(text.contains(&format!("({}.run)", target.name.to_uppercase())), "{runner}");
     }
 }
