@@ -10,7 +10,9 @@ fn security_md_names_tests_that_exist() {
     let text = std::fs::read_to_string(root().join("SECURITY.md")).unwrap();
     let mut known: BTreeSet<String> = all_tests().into_iter().map(|test| test.name).collect();
     let targets = std::fs::read_dir(root().join("tests/fuzz/corpus")).unwrap();
-    known.extend(targets.map(|archive| archive.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()));
+    known.extend(
+        targets.map(|archive| archive.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()),
+    );
     let rows = text.lines().filter(|line| line.starts_with("| `"));
     let named: Vec<&str> = rows
         .filter_map(|row| row.split('|').nth(1))
