@@ -220,10 +220,8 @@ fn spoils(i: &Instruction) -> bool {
         let writes = !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None);
         writes && pointers.contains(&used.register().full_register())
     });
-    // For the flags that BT and similar instructions leave undefined, the engine's result depends on the block.
-    let undefined = matches!(i.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc);
     let faults_by_value = matches!(i.mnemonic(), Mnemonic::Div | Mnemonic::Idiv | Mnemonic::Bound);
-    written || undefined || faults_by_value || i.is_stack_instruction() || i.is_string_instruction()
+    written || faults_by_value || i.is_stack_instruction() || i.is_string_instruction()
 }
 
 /// At least `total` random instructions in a mode and ring, each of them probed. A failure names its seed.

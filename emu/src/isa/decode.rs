@@ -144,10 +144,13 @@ impl Compared {
         }
     }
 
-    /// Whether the engine reads wrong flags before `i`: its CMPXCHG8B and CMPXCHG16B read them from where they are at
-    /// the beginning of the block.
-    pub fn takes_stale_flags(self, i: &Instruction) -> bool {
-        self.set && matches!(i.mnemonic(), Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b)
+    /// Whether the engine would do something else with the flags than at the beginning of a block, where it knows
+    /// nothing about what set them. Its CMPXCHG8B and CMPXCHG16B read them from where they are then. Its BT, BTS, BTR and
+    /// BTC keep the flags that the manual leaves undefined, as CPUs do, but compute them anew after arithmetic.
+    pub fn depends_on_block(self, i: &Instruction) -> bool {
+        use Mnemonic as M;
+        let tests_bit = matches!(i.mnemonic(), M::Bt | M::Bts | M::Btr | M::Btc);
+        self.set && (tests_bit || matches!(i.mnemonic(), M::Cmpxchg8b | M::Cmpxchg16b))
     }
 }
 

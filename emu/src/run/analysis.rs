@@ -195,7 +195,7 @@ impl Core {
     pub(super) fn must_begin(&self, i: &Instruction, at: u64, compared: Compared) -> bool {
         match decode::kind(i) {
             Kind::Repeated => self.may_restart(at),
-            Kind::Plain => compared.takes_stale_flags(i),
+            Kind::Plain => compared.depends_on_block(i),
             _ => false,
         }
     }

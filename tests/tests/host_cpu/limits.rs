@@ -129,9 +129,4 @@ pub fn known_prefixes(code: &[u8], i: &Instruction) -> Option<&'static str> {
     }
 }
 
-/// Whether the flags that the manual calls undefined depend on the block in the engine.
-pub fn depends_on_its_block(i: &Instruction) -> bool {
-    matches!(i.mnemonic(), M::Bt | M::Bts | M::Btr | M::Btc)
-}
-
 const IMMEDIATE: &str = "leaves the immediate out when it computes a RIP-relative address";
