@@ -18,10 +18,16 @@ impl Cpu {
     }
 
     /// Caches what a walk has found. Where the tables have changed since the last walk, the new translation may allow
-    /// less or lead elsewhere, so the engine's old entries are dropped in every MMU mode.
+    /// less or lead elsewhere, so the engine's old entries are dropped in every MMU mode. The engine must not keep what a
+    /// full TLB drops, or what the guest sees would depend on it.
     pub(crate) fn cache_translation(&mut self, page: u64, t: Translation) {
-        if self.tlb.lookup(page).is_some_and(|old| !t.allows_all_of(&old)) {
-            self.engine.drop_tlb(page);
+        match self.tlb.lookup(page) {
+            Some(old) if !t.allows_all_of(&old) => self.engine.drop_tlb(page),
+            None if self.tlb.is_full() => {
+                self.tlb.flush_all();
+                self.engine.flush_tlb();
+            }
+            _ => {}
         }
         self.tlb.insert(page, t);
     }

@@ -5,12 +5,15 @@
 //! flushes it. That makes accessed bits and stale translations a function of the guest alone.
 //!
 //! Invariant: the set of entries depends on the guest's instructions only, never on the engine's refills.
+//!
+//! It is larger than any CPU's, but not without bound: a guest could map one page everywhere. A CPU may drop an entry at
+//! any time (SDM volume 3, 4.10.2.2), and this one drops all when it is full.
 
 use super::front::Front;
 use super::walk::Translation;
 use crate::ram::PAGE;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
@@ -18,6 +21,8 @@ use std::sync::Arc;
 const REGION: u64 = 4 << 20;
 /// Entries after which dead ones are swept out.
 const SWEEP_AT: usize = 1 << 16;
+/// Live entries of a TLB that is full: 1 GiB in pages of 4 KiB.
+const MOST: usize = 1 << 18;
 
 /// Multiplicative hasher for page numbers; iteration order is never used for a result.
 #[derive(Default)]
@@ -69,6 +74,29 @@ impl Entry {
     };
 }
 
+/// How many live entries there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Count {
+    local: usize,
+    global: usize,
+}
+
+impl Count {
+    fn of(&mut self, translation: &Translation) -> &mut usize {
+        if translation.global { &mut self.global } else { &mut self.local }
+    }
+
+    /// The live entry of a page is replaced.
+    fn replace(&mut self, old: Option<Translation>, new: Option<Translation>) {
+        if let Some(old) = old {
+            *self.of(&old) -= 1;
+        }
+        if let Some(new) = new {
+            *self.of(&new) += 1;
+        }
+    }
+}
+
 /// The architectural TLB. Entries cached since the last snapshot are layered over those that snapshots share.
 #[derive(Debug, Clone)]
 pub(crate) struct Tlb {
@@ -78,8 +106,9 @@ pub(crate) struct Tlb {
     front: Front<Entry>,
     generation: u64,
     global_generation: u64,
-    /// Regions of 4 MiB, by number, of which a large page may be cached.
-    large: BTreeSet<u64>,
+    /// Regions of 4 MiB, by number, of which a large page may be cached, and whether a global one.
+    large: BTreeMap<u64, bool>,
+    live: Count,
     /// The number of requests to announce everything anew; entries announced since carry this number.
     announcing: u64,
     /// Entries of `top` at which dead ones are swept out.
@@ -94,7 +123,8 @@ impl Default for Tlb {
             front: Front::default(),
             generation: 0,
             global_generation: 0,
-            large: BTreeSet::new(),
+            large: BTreeMap::new(),
+            live: Count::default(),
             announcing: 0,
             sweep_at: SWEEP_AT,
         }
@@ -108,7 +138,8 @@ pub(crate) struct TlbImage {
     layers: Vec<Arc<Map>>,
     generation: u64,
     global_generation: u64,
-    large: BTreeSet<u64>,
+    large: BTreeMap<u64, bool>,
+    live: Count,
     announcing: u64,
 }
 
@@ -140,11 +171,16 @@ impl From<Listed> for TlbImage {
             let announced = if told { list.announcing } else { 0 };
             (page, Entry { translation, generation: 0, global_generation: 0, announced })
         };
-        let large = list.entries.iter().filter(|(_, translation, _)| translation.large);
-        let large = large.map(|(page, ..)| page / REGION).collect();
         let entries: Map = list.entries.into_iter().map(entry).collect();
+        let (mut large, mut live) = (BTreeMap::new(), Count::default());
+        for (page, Entry { translation, .. }) in &entries {
+            live.replace(None, Some(*translation));
+            if translation.large {
+                *large.entry(page / REGION).or_default() |= translation.global;
+            }
+        }
         let layers = if entries.is_empty() { Vec::new() } else { vec![Arc::new(entries)] };
-        TlbImage { layers, generation: 0, global_generation: 0, large, announcing: list.announcing }
+        TlbImage { layers, generation: 0, global_generation: 0, large, live, announcing: list.announcing }
     }
 }
 
@@ -182,11 +218,17 @@ impl Tlb {
             && (e.translation.global || e.generation == self.generation)
     }
 
+    /// Whether there is no room for a page that is not cached.
+    pub fn is_full(&self) -> bool {
+        self.live.local + self.live.global >= MOST
+    }
+
     /// Caches a translation.
     pub fn insert(&mut self, page: u64, translation: Translation) {
         if translation.large {
-            self.large.insert(page / REGION);
+            *self.large.entry(page / REGION).or_default() |= translation.global;
         }
+        self.live.replace(self.lookup(page), Some(translation));
         if self.top.len() >= self.sweep_at {
             self.sweep();
         }
@@ -238,12 +280,15 @@ impl Tlb {
     /// MOV to CR3: drops everything but global pages.
     pub fn flush_local(&mut self) {
         self.generation += 1;
+        self.live.local = 0;
+        self.large.retain(|_, global| *global);
     }
 
     /// Drops everything.
     pub fn flush_all(&mut self) {
         self.generation += 1;
         self.global_generation += 1;
+        self.live = Count::default();
         self.large.clear();
     }
 
@@ -265,11 +310,12 @@ impl Tlb {
     fn reach(&self, page: u64) -> impl Iterator<Item = u64> + use<> {
         let region = page / REGION;
         let (first, count) =
-            if self.large.contains(&region) { (region * REGION, REGION / PAGE) } else { (page, 1) };
+            if self.large.contains_key(&region) { (region * REGION, REGION / PAGE) } else { (page, 1) };
         (0..count).map(move |n| first + n * PAGE)
     }
 
     fn kill(&mut self, page: u64) {
+        self.live.replace(self.lookup(page), None);
         self.front.forget(page);
         if self.layers.iter().any(|layer| layer.contains_key(&page)) {
             self.top.insert(page, Entry::DEAD);
@@ -295,6 +341,7 @@ impl Tlb {
             generation: self.generation,
             global_generation: self.global_generation,
             large: self.large.clone(),
+            live: self.live,
             announcing: self.announcing,
         }
     }
@@ -325,6 +372,7 @@ impl Tlb {
         self.generation = image.generation;
         self.global_generation = image.global_generation;
         self.large.clone_from(&image.large);
+        self.live = image.live;
         self.announcing = image.announcing;
     }
 }
@@ -409,7 +457,26 @@ mod tests {
             for page in (0..300).map(|n| n * 4096) {
                 assert_eq!(tlb.lookup(page), model.0.get(&page).copied());
             }
+            // A stored form counts its entries anew.
+            let counts = [tlb.live, TlbImage::from(Listed::from(tlb.save())).live];
+            let global = model.0.values().filter(|t| t.global).count();
+            assert_eq!(counts, [Count { local: model.0.len() - global, global }; 2]);
         }
+    }
+
+    #[test]
+    fn it_is_full_at_the_limit_and_empty_after_a_flush() {
+        let mut tlb = Tlb::default();
+        for n in 0..MOST as u64 {
+            assert!(!tlb.is_full());
+            tlb.insert(n * 4096, translation(0x2000, n % 2 == 0, false));
+        }
+        assert!(tlb.is_full());
+        tlb.insert(0, translation(0x3000, false, false));
+        tlb.flush_local();
+        assert_eq!(tlb.live, Count { local: 0, global: MOST / 2 - 1 });
+        tlb.flush_all();
+        assert_eq!(tlb.live, Count::default());
     }
 
     #[test]
