@@ -2,6 +2,7 @@
 //!
 //! Blocks of code, code between backticks and the targets of links are no prose. A number is no claim if it is part of a
 //! name or of a reference (`NAMES` has the general forms), or a bare 0 or 1: a truth value, an absence, a first element.
+//! Numbers in words count before units of time and in ratios; other words (four watchpoints) are not looked at.
 
 use regex::Regex;
 use std::ops::Range;
@@ -160,6 +161,14 @@ pub const NUMBER: &str = r"\d+\^\d+|\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d[\d_]*(?:\.\d
 static ANY: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(&format!(r"(?:{NUMBER})(?:[A-Za-z]\w*)?")).unwrap());
 
+/// A time or a ratio whose number is a word.
+static IN_WORDS: LazyLock<Regex> = LazyLock::new(|| {
+    let number = r"\b(?:two|three|four|five|six|seven|eight|nine|ten|twenty|thirty|fifty|hundred|thousand)";
+    let unit = r"(?:(?:(?:nano|micro|milli)?second|minute|hour)s?\b|times as\b|percent\b|in ten\b)";
+    Regex::new(&format!(r"{number} (?:[a-z]+ )?{unit}|\ban? (?:(?:nano|micro|milli)second|fifth too)\b"))
+        .unwrap()
+});
+
 static NOT_PROSE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"``.*?``|`[^`]*`|\]\([^)]*\)|https?://\S+").unwrap());
 
@@ -195,5 +204,6 @@ pub fn numbers(text: &str) -> Vec<Range<usize>> {
         let bare = super::source::unit(&left[found.end()..]).is_none();
         !(bare && matches!(found.as_str(), "0" | "1"))
     };
-    ANY.find_iter(&left).filter(claim).map(|found| found.range()).collect()
+    let digits = ANY.find_iter(&left).filter(claim);
+    digits.chain(IN_WORDS.find_iter(&left)).map(|found| found.range()).collect()
 }

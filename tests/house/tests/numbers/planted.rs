@@ -16,7 +16,7 @@ fn first() -> u8 { 7 }
 fn second() -> u8 { 8 }
 ";
 
-/// Checks one document, `d.md`, against a table's rows for it and a tree with the file `s.rs`.
+/// Checks one document, `d.md`, against a table's rows for it and a tree that holds the source above.
 fn run(document: &str, rows: &str) -> Outcome {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("s.rs"), SOURCE).unwrap();
@@ -49,6 +49,7 @@ fn a_number_without_a_source_is_named_with_its_line() {
     assert_eq!(left("Text.\n\nIt keeps\n64 things, at most 1,024."), ["4: 64", "4: 1,024"]);
     assert_eq!(left("| a | 2.5 |\n|---|---|\n| b | 7 % |"), ["1: 2.5", "3: 7"]);
     assert_eq!(left("- one\n- 12 of\n  13\n\n## Up to 5"), ["2: 12", "3: 13", "5: 5"]);
+    assert_eq!(left("in ten seconds, five times as long"), ["1: ten seconds", "1: five times as"]);
     assert_eq!(left("every 2^26 instructions"), ["1: 2^26"]);
     assert_eq!(left("takes 1 ns, 0 % or 1 MiB of 512M"), ["1: 1", "1: 0", "1: 1", "1: 512M"]);
 }
