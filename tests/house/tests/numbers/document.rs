@@ -99,7 +99,8 @@ impl Reader {
 }
 
 /// Which blocks hold measurements: those that say `measured DATE on a MACHINE`; with a paragraph that begins so, the
-/// table next to it; with `Measurements of this section: DATE on a MACHINE`, all blocks of the section.
+/// table next to it; with a paragraph that says so and ends with a colon, the table that follows; with `Measurements of
+/// this section: DATE on a MACHINE`, all blocks of the section.
 pub fn measured(blocks: &[Block]) -> Vec<bool> {
     static MARK: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"(?i)\b(?:measured|measurements of this section:) (20\d\d-[01]\d-[0-3]\d)(?: (?:and|to) 20\d\d-[01]\d-[0-3]\d)? on (?:one core of )?an? [\w-]+ ")
@@ -111,11 +112,13 @@ pub fn measured(blocks: &[Block]) -> Vec<bool> {
         if block.text.starts_with("Measurements of this section") {
             let inside = |other: &Block| other.sections.starts_with(&block.sections);
             (0..blocks.len()).filter(|at| inside(&blocks[*at])).for_each(|at| found[at] = true);
-        } else if block.kind == Kind::Paragraph && block.text.starts_with("Measured ") {
+        } else if block.kind == Kind::Paragraph {
+            let begins = block.text.starts_with("Measured ");
             let rows = |at: &usize| blocks[*at].kind == Kind::Row;
-            let before = (0..n).rev().take_while(rows);
-            let beside: Vec<usize> = before.chain((n + 1..blocks.len()).take_while(rows)).collect();
-            beside.into_iter().for_each(|at| found[at] = true);
+            let before = (0..n).rev().take_while(rows).filter(|_| begins);
+            let after =
+                (n + 1..blocks.len()).take_while(rows).filter(|_| begins || block.text.ends_with(':'));
+            before.chain(after).for_each(|at| found[at] = true);
         }
     }
     found
@@ -128,7 +131,7 @@ const NAMES: &[&str] = &[
     r"^(?:#+ )?\d+\. ",
     // Hexadecimal, and what begins with digits but is no amount: 16550A, 3c59x, 2V+1.
     r"\b0x[0-9a-fA-F_]+|\b\d[0-9a-fA-F]*h\b",
-    r"\b\d+[A-Z][A-Z]\b|\b\d+[AV]\b|\b\d+[a-z]+\d\w*|\b3DNow",
+    r"\b\d{4,}A+\b|\b\dV\+\d|\b\d+[a-z]+\d\w*|\b3DNow",
     // Widths of the architecture.
     r"\b(?:(?:8|16|32|64)(?:-| |,|, | and | or | to )*)+bits?\b",
     // Releases of other software, and standards.

@@ -52,6 +52,7 @@ fn a_number_without_a_source_is_named_with_its_line() {
     assert_eq!(left("in ten seconds, five times as long"), ["1: ten seconds", "1: five times as"]);
     assert_eq!(left("every 2^26 instructions"), ["1: 2^26"]);
     assert_eq!(left("takes 1 ns, 0 % or 1 MiB of 512M"), ["1: 1", "1: 0", "1: 1", "1: 512M"]);
+    assert_eq!(left("16MB or 5x"), ["1: 16MB", "1: 5x"]);
 }
 
 #[test]
@@ -145,12 +146,14 @@ fn a_measurement_names_machine_and_date() {
     fine(&format!("- It takes 5 s ({mark})."), "");
     fine(&format!("M{}, all of it:\n\n| a | 5 s |\n|---|---|\n| b | 6 s |", &mark[1..]), "");
     fine(&format!("| a | 5 s |\n| b | 6 s |\n\nM{}.", &mark[1..]), "");
+    fine(&format!("Times, {mark}:\n\n| a | 5 s |\n| b | 6 s |"), "");
     let section = mark.replacen("measured", "Measurements of this section:", 1);
     fine(&format!("## A\n\n{section}.\n\n5 s\n\n### B\n\n6 s"), "");
 
     assert_eq!(left("It takes 5 s (measured 2026-11-24)."), ["1: 5"]);
     assert_eq!(left("It takes 5 s (measured on a 2-core cloud machine)."), ["1: 5", "1: 2"]);
     assert_eq!(left(&format!("5 s ({mark}).\n\n6 s")), ["3: 6"]);
+    assert_eq!(left(&format!("Times, {mark}.\n\n| a | 6 s |")), ["3: 6"]);
     assert_eq!(left(&format!("- 5 s ({mark}).\n- 6 s")), ["2: 6"]);
     assert_eq!(left(&format!("| a | 5 s ({mark}) |\n| b | 6 s |")), ["2: 6"]);
     assert_eq!(left(&format!("## A\n\n{section}.\n\n## B\n\n6 s")), ["7: 6"]);
