@@ -1,4 +1,4 @@
-//! Cases from the field: what somebody found wrong, as a program with the right answer.
+//! Cases from the field: faults that users found, as programs with the right answer.
 //!
 //! A case is a folder of `tests/field` with its files and a `README.md`: a title that says what is right, a paragraph
 //! that begins with `How it is known: `, and blocks `console runnable` with commands and what they must print. In these,
