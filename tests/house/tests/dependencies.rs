@@ -34,7 +34,10 @@ fn packages(kinds: &str, of: &[&str]) -> BTreeSet<Package> {
 }
 
 fn everything() -> BTreeSet<Package> {
-    packages("normal,build,dev", &["--workspace", "--features", "trapline-fuzz/libafl,trapline-fuzz-runner/libfuzzer"])
+    packages(
+        "normal,build,dev",
+        &["--workspace", "--features", "trapline-fuzz/libafl,trapline-fuzz-runner/libfuzzer"],
+    )
 }
 
 fn rules() -> Table {
