@@ -6,6 +6,7 @@ mod architecture;
 mod behaviours;
 mod circles;
 mod dependencies;
+mod host_speed;
 mod numbers;
 mod published;
 mod references;
