@@ -42,8 +42,10 @@ demo: bootstrap
 	@$(CARGO) run --release --quiet --package trapline -- demo
 
 # nextest with the tests of an expression (1), its times under a name (2), and its options (3); where it is not installed,
-# cargo's own runner with its arguments (4).
+# cargo's own runner with its arguments (4). The programs are built first: a build of tests does not list their sources,
+# and a test builds a program again that may be older than its sources (tests/src/built.rs).
 define tests
+	$(CARGO) build --profile ci $(ALL) --bins
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
 	    set -x; $(CARGO) nextest run --cargo-profile ci $(ALL) -E '$(1)' $(3); set +x; \
 	    mkdir -p target/times; cp target/nextest/default/junit.xml target/times/$(2).xml; \

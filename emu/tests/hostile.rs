@@ -7,18 +7,17 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::*;
+use crate::patience::looks;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 use trapline_emu::{Snapshot, Stop};
 
 /// One of this many sequences is tried.
 const STEP: u64 = 1009;
 /// Names the variable with a child's arguments: mode, step, and the file for its notes.
 const CHILD: &str = "TRAPLINE_HOSTILE_CHILD";
-const EACH: Duration = Duration::from_secs(60);
 /// Where 16-bit code lies: below 64 KiB.
 const CODE_16: u64 = 0x7000;
 
@@ -153,7 +152,8 @@ fn run_child(test: &str, bits: u32, first: u64, step: u64) -> Result<(), String>
         .stderr(File::create(&errors).unwrap())
         .spawn()
         .unwrap();
-    let (mut last, mut since) = (Vec::new(), Instant::now());
+    let mut last = Vec::new();
+    let mut left = looks().skip(1);
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             let bytes = std::fs::read(&notes).unwrap_or_default();
@@ -168,13 +168,14 @@ fn run_child(test: &str, bits: u32, first: u64, step: u64) -> Result<(), String>
         }
         let now = std::fs::read(&notes).unwrap_or_default();
         if now != last {
-            (last, since) = (now, Instant::now());
-        } else if since.elapsed() > EACH {
+            // Each sequence gets all the patience.
+            (last, left) = (now, looks().skip(1));
+        }
+        if left.next().is_none() {
             let _ = child.kill();
             let _ = child.wait();
             return Err(format!("{bits}-bit code: no end at {last:02x?}"));
         }
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -16,6 +16,8 @@ mod interrupts;
 mod modes;
 mod moments;
 mod paging;
+#[path = "common/patience.rs"]
+mod patience;
 mod pauses;
 mod self_modifying;
 mod snapshots;

@@ -28,7 +28,7 @@ thread_local! {
 pub fn take() -> Result<(), String> {
     TURN.with_borrow_mut(|turn| {
         if turn.is_none() {
-            *turn = Some(wait(root().join("target/turns"), count())?);
+            *turn = Some(wait(root().join("target/turns"), count(), || std::thread::sleep(PAUSE))?);
         }
         Ok(())
     })
@@ -47,11 +47,11 @@ fn memory() -> Option<u64> {
     total.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// Locks one of `count` files of a folder.
+/// Locks one of `count` files of a folder, and pauses whenever all of them are locked.
 ///
 /// # Errors
 /// A sentence, when a file cannot be made or locked.
-pub fn wait(folder: PathBuf, count: u64) -> Result<File, String> {
+pub fn wait(folder: PathBuf, count: u64, pause: impl Fn()) -> Result<File, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     std::fs::create_dir_all(&folder).map_err(failed)?;
     loop {
@@ -63,6 +63,6 @@ pub fn wait(folder: PathBuf, count: u64) -> Result<File, String> {
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
             }
         }
-        std::thread::sleep(PAUSE);
+        pause();
     }
 }

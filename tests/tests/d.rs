@@ -347,7 +347,7 @@ fn the_published_tests_of_d_that_pass_go_on_passing() {
     let Some(suite) = Suite::find() else { return };
     let (wrong, of_linux) = (listed("d-suite-failing.txt"), listed("d-suite-linux.txt"));
     let command = format!("{} dtrace", crate::cli::binary().display());
-    let text = suite.run(&["--dtrace", &command, "--jobs", "2", "--timeout", "20", "--verbose"]);
+    let text = suite.run(&["--dtrace", &command, "--jobs", "2", "--timeout", "300", "--verbose"]);
     let found = failing(&text);
     let known: BTreeSet<String> = wrong.union(&of_linux).cloned().collect();
     let fresh: Vec<_> = found.difference(&known).collect();

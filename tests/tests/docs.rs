@@ -47,26 +47,28 @@ fn documents() -> Vec<(String, String)> {
 }
 
 fn blocks() -> Vec<Block> {
+    documents().iter().flat_map(|(document, text)| blocks_of(document, text)).collect()
+}
+
+/// The fenced blocks of a text; `document` is its name in messages.
+pub fn blocks_of(document: &str, text: &str) -> Vec<Block> {
     let mut found = Vec::new();
-    for (document, text) in documents() {
-        let mut open: Option<Block> = None;
-        for (line, content) in text.lines().enumerate() {
-            match (content.strip_prefix("```"), open.take()) {
-                (Some(_), Some(block)) => found.push(block),
-                (Some(info), None) => {
-                    let info = info.to_owned();
-                    open =
-                        Some(Block { document: document.clone(), line: line + 1, info, lines: Vec::new() });
-                }
-                (None, Some(mut block)) => {
-                    block.lines.push(content.to_owned());
-                    open = Some(block);
-                }
-                (None, None) => {}
+    let mut open: Option<Block> = None;
+    for (line, content) in text.lines().enumerate() {
+        match (content.strip_prefix("```"), open.take()) {
+            (Some(_), Some(block)) => found.push(block),
+            (Some(info), None) => {
+                let (document, info) = (document.to_owned(), info.to_owned());
+                open = Some(Block { document, line: line + 1, info, lines: Vec::new() });
             }
+            (None, Some(mut block)) => {
+                block.lines.push(content.to_owned());
+                open = Some(block);
+            }
+            (None, None) => {}
         }
-        assert!(open.is_none(), "{document}: a block is not closed");
     }
+    assert!(open.is_none(), "{document}: a block is not closed");
     found
 }
 
@@ -142,8 +144,9 @@ fn targets() -> BTreeSet<String> {
     rules.filter_map(|line| line.split_once(':')).map(|(target, _)| target.to_owned()).collect()
 }
 
-fn run(shown: &Shown) -> i32 {
+fn run(shown: &Shown, variables: &[(&str, &Path)]) -> i32 {
     if let Some(target) = shown.command.strip_prefix("make ") {
+        let target = target.split(' ').next().unwrap();
         assert!(targets().contains(target), "{}: make has no target {target}", shown.place);
         return 0;
     }
@@ -151,7 +154,7 @@ fn run(shown: &Shown) -> i32 {
     let folder = binary().parent().unwrap().display().to_string();
     let mut bash = patient("bash");
     bash.args(["-o", "pipefail", "-c", &format!("exec 2>&1\n{}", shown.command)]);
-    bash.current_dir(root()).env("PATH", format!("{folder}:{path}"));
+    bash.current_dir(root()).env("PATH", format!("{folder}:{path}")).envs(variables.iter().copied());
     let ran = finish(bash);
     let lines: Vec<&str> = ran.out.lines().collect();
     let right = shown.output.is_empty() || matches(&shown.output, &lines);
@@ -159,31 +162,43 @@ fn run(shown: &Shown) -> i32 {
     ran.code
 }
 
-/// Runs the marked blocks, those that need a fetched guest or the others.
-fn run_blocks(fetched: bool) -> usize {
-    let mut count = 0;
-    for block in blocks() {
-        let marked = block.info.starts_with("console") || block.info.starts_with("sh");
-        let fuzzes = block.lines.iter().any(|line| line.contains("trapline") && line.contains(" fuzz "));
-        let needs = block.lines.iter().any(|line| line.starts_with("$ ") && line.contains(".guests/"));
-        if !marked || !block.info.split(' ').any(|word| word == "runnable") || needs != fetched {
-            continue;
-        }
-        if fuzzes && fuzzer().is_none() {
-            // Only `make test` builds it.
-            continue;
-        }
+impl Block {
+    /// Whether its commands are run.
+    pub fn is_runnable(&self) -> bool {
+        let mut words = self.info.split(' ');
+        matches!(words.next(), Some("console" | "sh")) && words.any(|word| word == "runnable")
+    }
+
+    /// Whether its commands use a guest that `make guests` fetches.
+    pub fn needs_guests(&self) -> bool {
+        self.lines.iter().any(|line| line.starts_with("$ ") && line.contains(".guests/"))
+    }
+
+    /// Runs its commands with these variables, and compares what they print and end with; how many there are.
+    pub fn run(&self, variables: &[(&str, &Path)]) -> usize {
         let mut last = 0;
-        let all = commands(&block);
+        let all = commands(self);
         for (n, shown) in all.iter().enumerate() {
-            count += 1;
             if shown.command == "echo $?" {
                 assert_eq!(shown.output, [last.to_string()], "{}", shown.place);
                 continue;
             }
-            last = run(shown);
+            last = run(shown, variables);
             let asked = all.get(n + 1).is_some_and(|next| next.command == "echo $?");
             assert!(asked || last == 0, "{}: `{}` ended with {last}", shown.place, shown.command);
+        }
+        all.len()
+    }
+}
+
+/// Runs the marked blocks, those that need a fetched guest or the others.
+fn run_blocks(fetched: bool) -> usize {
+    let mut count = 0;
+    for block in blocks().iter().filter(|block| block.is_runnable() && block.needs_guests() == fetched) {
+        let fuzzes = block.lines.iter().any(|line| line.contains("trapline") && line.contains(" fuzz "));
+        // Only `make test` builds the fuzzer.
+        if !fuzzes || fuzzer().is_some() {
+            count += block.run(&[]);
         }
     }
     count

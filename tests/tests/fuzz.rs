@@ -355,7 +355,7 @@ struct Running(std::process::Child, std::io::Lines<std::io::BufReader<std::proce
 impl Running {
     fn start(folder: &Path, args: &[&str]) -> Self {
         let mut command = std::process::Command::new(binary());
-        command.args(["-q", "fuzz", "first/run.tlr", "--time", "100s"]).args(args).current_dir(folder);
+        command.args(["-q", "fuzz", "first/run.tlr", "--execs", "1000000G"]).args(args).current_dir(folder);
         let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
         let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
         Self(child, lines)

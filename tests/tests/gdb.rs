@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use crate::cli::{binary, finish, patient};
+use crate::patience::{status, until};
 use trapline_session::{Condition, Ending, GuestBuilder, Limits, PlatformKind};
 use trapline_tests::linux::QUICK;
 use trapline_tests::root;
@@ -13,7 +13,7 @@ use trapline_tests::root;
 /// Functions of Python that scripts use.
 const PRELUDE: &str = r#"
 set pagination off
-set remotetimeout 60
+set remotetimeout 1500
 set confirm off
 set width 0
 python
@@ -405,9 +405,11 @@ fn a_debugger_that_reconnects_waits_for_its_old_connection_to_go() {
         let answer = exchange(&mut old, &set);
         assert!(answer.ends_with("$OK#9a"), "{set}: {answer}");
     }
+    // The server sees it while the old one is there: a thread of its own waits with it.
+    let threads = || status(server.id(), "Threads").parse::<u32>().unwrap();
+    let before = threads();
     let mut new = TcpStream::connect(&address).unwrap();
-    // So that the server sees it while the old one is there.
-    std::thread::sleep(Duration::from_millis(300));
+    until("the new connection waits", || threads() > before);
     drop(old);
     let answer = exchange(&mut new, "qRcmd,646967657374");
     assert_eq!(answer, digest);

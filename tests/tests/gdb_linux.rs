@@ -1,17 +1,17 @@
 //! `trapline gdb` on Linux: modules, libraries, pages that are not in memory, system calls, and Ctrl-C while a process sleeps.
 
 use std::io::{Read, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use crate::cli::{binary, finish, patient};
 use crate::gdb::{gdb, linux, told};
 use crate::guest_linux_pid::GUEST;
+use crate::patience::until;
 use trapline_gdb::{Debuggee, Gone, NoCommands, framed, serve};
 use trapline_providers::TargetProcess;
-use trapline_session::{GuestBuilder, Timeline};
+use trapline_session::{GuestBuilder, Meter, Timeline};
 use trapline_tests::linux::{Linux, QUICK};
 use trapline_tests::root;
 
@@ -254,30 +254,43 @@ end
     }
 }
 
+/// Bytes of the code that a process has translated: of its memory that can be written and executed (proc(5), `smaps`).
+fn translated(pid: u32) -> u64 {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let of_map = |map: &str| {
+        let resident = map.lines().find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix(" kB"));
+        resident.map_or(0, |kib| kib.parse::<u64>().unwrap() << 10)
+    };
+    maps.split(" rwxp ").skip(1).map(of_map).sum()
+}
+
 /// gdb starts the server, and is ended while the server still runs to a process that never comes.
 #[test]
 fn guest_linux_a_server_without_gdb_looks_for_no_process() {
     let folder = tempfile::tempdir().unwrap();
     let initrd =
         Linux::of("cloud-amd64").unwrap().image(folder.path(), &[], &[], "while true; do true; done\n");
-    let mut command = patient(binary());
+    // Not by another program, which would have a process of its own.
+    trapline_tests::turns::take().unwrap();
+    let mut command = Command::new(binary());
     command.args(["gdb", KERNEL, "--initrd", &initrd.unwrap().display().to_string(), "--append", QUICK]);
     command.args(["--user", "/bin/none", "--stdio", "-q"]).current_dir(root());
     let mut server =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut input = server.stdin.take().unwrap();
     input.write_all(&framed(b"qSupported:swbreak+")).unwrap();
-    std::thread::sleep(Duration::from_secs(1));
+    until("the guest runs", || translated(server.id()) >= 8 << 20);
     drop(input);
     let ended = server.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!((ended.status.code(), &*said), (Some(130), ""));
 }
 
-/// A debugger that lets the run go on, and presses Ctrl-C after a while.
+/// A debugger that lets the run go on, and presses Ctrl-C when so many instructions have been executed.
 struct Impatient {
     stage: u8,
-    wait: Duration,
+    meter: Meter,
+    until: u64,
 }
 
 impl Read for Impatient {
@@ -285,7 +298,7 @@ impl Read for Impatient {
         let bytes = match self.stage {
             0 => framed(b"c"),
             1 => {
-                std::thread::sleep(self.wait);
+                until("the guest runs", || self.meter.read().executed >= self.until);
                 vec![3]
             }
             2 => framed(b"k"),
@@ -307,17 +320,20 @@ fn guest_linux_ctrl_c_goes_back_to_a_sleeping_process_at_once() {
     let script = "while true; do true; done &\nexec sleep 100000\n";
     let initrd = linux.image(folder.path(), &[], &[], script).unwrap();
     let guest = GuestBuilder::image(&root().join(KERNEL).display().to_string());
-    let session = guest.initrd(initrd).append(QUICK).start().unwrap();
+    let meter = Meter::default();
+    let session = guest.initrd(initrd).append(QUICK).metered_by(&meter).start().unwrap();
     let timeline = Timeline::new(session, 512 << 20).unwrap();
     let who = TargetProcess::Name("sleep".to_owned());
     let cancel = Arc::<AtomicBool>::default();
     let mut debuggee = Debuggee::new(timeline, Box::new(NoCommands), Some(&who), cancel, false).unwrap();
-    let mut wait = Duration::from_secs(1);
+    let mut more = 200_000_000;
     loop {
         let session = debuggee.timeline().session();
         let (first, before) = (session.icount(), session.core().effort());
         let mut out = Vec::new();
-        let gone = serve(&mut debuggee, Impatient { stage: 0, wait }, &mut out, &AtomicBool::new(false));
+        let until = meter.read().executed + more;
+        let debugger = Impatient { stage: 0, meter: meter.clone(), until };
+        let gone = serve(&mut debuggee, debugger, &mut out, &AtomicBool::new(false));
         assert_eq!(gone, Gone::Killed);
         let out = String::from_utf8_lossy(&out).into_owned();
         assert!(out.contains("$T02"), "{out}");
@@ -329,7 +345,7 @@ fn guest_linux_ctrl_c_goes_back_to_a_sleeping_process_at_once() {
         let (run, slept) = (reached.saturating_sub(first), reached.saturating_sub(here));
         println!("first {first} here {here} reached {reached} effort {effort}");
         if slept < 100_000_000 {
-            wait *= 2;
+            more *= 2;
             continue;
         }
         let mut code = [0; 2];

@@ -4,10 +4,10 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use super::cli::trapline;
 use super::dumps::{assert_lists, guest, listed, ran, tool, write};
+use super::patience::until;
 use tempfile::TempDir;
 use trapline_session::trapline_emu::{PAGE, PhysMem};
 use trapline_session::{
@@ -242,12 +242,10 @@ fn cores_of_qemu_are_read(flavour: &str) {
         .spawn()
         .unwrap();
     let mut monitor = qemu.stdin.take().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while !std::fs::read(here.join("serial")).is_ok_and(|text| String::from_utf8_lossy(&text).contains(READY))
-    {
-        assert!(Instant::now() < deadline && qemu.try_wait().unwrap().is_none(), "qemu does not boot");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    until("qemu boots", || {
+        assert!(qemu.try_wait().unwrap().is_none(), "qemu has ended");
+        std::fs::read(here.join("serial")).is_ok_and(|text| String::from_utf8_lossy(&text).contains(READY))
+    });
     let commands =
         "stop\ndump-guest-memory core\ndump-guest-memory -z core.z\npmemsave 0 0x8000000 memory\nquit\n";
     monitor.write_all(commands.as_bytes()).unwrap();

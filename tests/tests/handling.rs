@@ -2,9 +2,9 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use super::cli::{Ran, binary, finish, folder, kernel_probe, patient, trapline};
+use super::patience::until;
 
 const GUEST: &str = "embedded:ia32";
 
@@ -157,12 +157,10 @@ fn a_signal_leaves_a_whole_trace_file() {
         command.args(["run", "endless", "--rpn", "profile:::tick-1ms { push 1; log 1 }", "-f", "raw", "-o"]);
         command.arg(&trace).current_dir(folder.path()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let start = Instant::now();
-        while std::fs::metadata(&trace).map_or(true, |file| file.len() < least) {
-            assert!(start.elapsed() < Duration::from_secs(60), "no record is written");
+        until("a record is written", || {
             assert!(child.try_wait().unwrap().is_none(), "the run ended by itself");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+            std::fs::metadata(&trace).is_ok_and(|file| file.len() >= least)
+        });
         let pid = child.id().to_string();
         assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
         let output = child.wait_with_output().unwrap();

@@ -14,17 +14,20 @@ use trapline_tests::turns;
 fn a_test_waits_while_every_turn_is_taken_and_goes_on_when_one_is_given_back() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("turns");
-    let first = turns::wait(path.clone(), 2).unwrap();
-    let _second = turns::wait(path.clone(), 2).unwrap();
-    let (told, hears) = mpsc::channel();
+    let first = turns::wait(path.clone(), 2, || panic!("the first turn of two")).unwrap();
+    let _second = turns::wait(path.clone(), 2, || panic!("the second turn of two")).unwrap();
+    let (told, hears) = mpsc::sync_channel(0);
     let waiter = std::thread::spawn(move || {
-        let third = turns::wait(path, 2).unwrap();
-        told.send(()).unwrap();
+        // Each pause lasts until the test has heard of it.
+        let third = turns::wait(path, 2, || told.send("every turn is taken").unwrap()).unwrap();
+        told.send("a turn").unwrap();
         drop(third);
     });
-    assert!(hears.recv_timeout(Duration::from_millis(300)).is_err(), "a third turn of two");
+    for _ in 0..10 {
+        assert_eq!(hears.recv().unwrap(), "every turn is taken");
+    }
     drop(first);
-    hears.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(hears.iter().any(|told| told == "a turn"));
     waiter.join().unwrap();
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::cli::trapline;
 use crate::common::Rng;
+use crate::patience::{status, until};
 use crate::recordings::cases;
 use crate::terminal::Terminal;
 use tempfile::TempDir;
@@ -27,14 +28,6 @@ fn shell(folder: &Path) -> (Terminal, String) {
     let mut terminal = Terminal::with_modes(&args);
     terminal.shows(PROMPT);
     (terminal, file)
-}
-
-/// Seconds of CPU time that a process has taken.
-fn cpu(pid: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    let ticks = |n: usize| fields[n].parse::<f64>().unwrap();
-    (ticks(11) + ticks(12)) / rustix::param::clock_ticks_per_second() as f64
 }
 
 /// Waits for the end, and asserts that the terminal has its modes again.
@@ -63,14 +56,16 @@ fn guest_linux_shell_by_hand() {
     let before = Instant::now();
     terminal.press("sleep 2; echo $((6*9))-\r");
     terminal.shows("54-");
-    // Idle time passes in real time.
+    // Idle time passes in real time. So far a host cannot be too slow for it.
     assert!(before.elapsed() > Duration::from_secs(1));
-    let (idle, began) = (cpu(terminal.pid()), Instant::now());
-    std::thread::sleep(Duration::from_secs(3));
-    let (took, over) = (cpu(terminal.pid()) - idle, began.elapsed().as_secs_f64());
-    assert!(took < over / 3.0, "an idle guest took {took} s of CPU time in {over} s");
+    // While the guest is idle, so is the program: it goes to sleep each time that it wakes up.
+    let slept = || status(terminal.pid(), "voluntary_ctxt_switches").parse::<u64>().unwrap();
+    let so_far = slept();
+    until("the program sleeps", || slept() >= so_far + 30);
+    terminal.press("echo $((6*8))-\r");
+    terminal.shows("48-");
     terminal.press("\x01h");
-    terminal.shows("Ctrl-A x ends the run");
+    terminal.shows("Ctrl-A h shows this");
     terminal.press("\x01x");
     let (code, said) = ends(terminal);
     assert_eq!(code, Some(0));
@@ -81,7 +76,17 @@ fn guest_linux_shell_by_hand() {
     assert!(console.contains("\n42-") && console.contains("\n54-"), "{console}");
     let info = trapline(folder.path(), &["replay", &file, "--info"]).out;
     assert!(info.contains("\\x03") && info.contains("\\x01"), "{info}");
+    // And it executes next to nothing: in each virtual second that it does not sleep there are about 10^9 instructions.
+    let typed = |text: &str| -> u64 {
+        let line = info.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("{info}"));
+        line.split_whitespace().find_map(|word| word.parse().ok()).unwrap()
+    };
+    let executed = typed("6*8") - typed("6*9");
+    assert!(executed < 200_000_000, "an idle guest executed {executed} instructions");
 }
+
+/// What a command says when it reads the terminal, and the keys that end it then. Before, the shell would take them as its own.
+const ENDED: [(&str, &str); 2] = [("sl2ps", "\x03"), ("re2ds", "line\r\x04")];
 
 /// What people type: commands, mistakes that they take back, keys that end what runs.
 const TYPED: [&str; 10] = [
@@ -89,33 +94,42 @@ const TYPED: [&str; 10] = [
     "cat /proc/uptime /proc/interrupts\r",
     "for i in 1 2 3; do echo $i; done | wc -l\r",
     "ecjo wrong\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x7f\x7fcho right\r",
-    "sleep 1000\r\x03",
-    "cat > /tmp/typed\rline\r\x04",
+    "echo sl$((1+1))ps; sleep 1000\r",
+    "echo re$((1+1))ds; cat > /tmp/typed\r",
     "wc /tmp/typed; dmesg | tail -n 3\r",
     "\x1b[A\x1b[A\r",
     "yes | head -n 2000 | md5sum & \r",
     "date; ps | grep sh\r",
 ];
 
-/// `TRAPLINE_TYPED=300` types for so many seconds.
+/// `TRAPLINE_TYPED=300` types so many lines. Keys come one after the other, as fast as the guest takes them, or each when
+/// something is written after the one before.
 #[test]
 fn guest_linux_a_long_shell_session_replays_at_length() {
     trapline_tests::turns::take().unwrap();
     let folder = TempDir::new().unwrap();
     let (mut terminal, file) = shell(folder.path());
-    let (began, lasts) = (Instant::now(), Duration::from_secs(cases("TRAPLINE_TYPED", 5)));
     let (mut random, mut answers) = (Rng(0x0123_4567_89ab_cdef), Vec::new());
-    while began.elapsed() < lasts {
+    let mut line = "";
+    for _ in 0..cases("TRAPLINE_TYPED", 12) {
         let typed = TYPED[random.below(TYPED.len() as u64) as usize];
         for key in typed.chars() {
             terminal.press(&key.to_string());
-            std::thread::sleep(Duration::from_millis(random.below(60)));
+            // The guest shows it, whatever runs, unless it is of a longer code.
+            if key.is_ascii_graphic() && !typed.contains('\x1b') && random.below(2) == 0 {
+                terminal.writes_more();
+            }
+        }
+        // The keys up and up again type the last line once more.
+        line = if typed.starts_with('\x1b') { line } else { typed };
+        for (says, keys) in ENDED.iter().filter(|(says, _)| line.contains(&says.replace('2', "$((1+1))"))) {
+            terminal.writes(says);
+            terminal.press(keys);
         }
         let number = answers.len();
         terminal.press(&format!("echo a$(({number}+0))z\r"));
         answers.push(format!("a{number}z"));
         terminal.shows(&answers[number]);
-        std::thread::sleep(Duration::from_millis(random.below(1500)));
     }
     terminal.press("\x01x");
     assert_eq!(ends(terminal).0, Some(0));

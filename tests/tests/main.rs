@@ -28,6 +28,7 @@ mod exits;
 mod exports;
 mod fbt;
 mod fbt_functions;
+mod field;
 mod first_hour;
 #[path = "displacement/forms.rs"]
 mod forms;
@@ -87,6 +88,8 @@ mod lock_nop;
 mod one_liners;
 mod other_hosts;
 mod pager;
+#[path = "../../emu/tests/common/patience.rs"]
+mod patience;
 mod ppdf;
 mod processor_registers;
 mod profiles;

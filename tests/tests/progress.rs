@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
+use std::process::Command;
 
 use crate::cli::{Ran, folder, trapline};
 use crate::terminal::Terminal;
 use crate::tmux::Tmux;
 use tempfile::TempDir;
-use trapline_tests::linux::QUICK;
+use trapline_tests::linux::{Linux, QUICK};
 use trapline_tests::root;
 
 /// Runs a command with its progress as lines; what it printed, and the last of these lines.
@@ -103,8 +104,11 @@ fn the_line_leaves_the_console_and_the_records_as_they_are() {
     }
 }
 
-/// What a terminal shows when Debian's kernel has booted, with its console there; and whether progress was seen.
-fn boot(progress: &str, seen: Option<&str>) -> String {
+/// What the progress line of a run has.
+const SEEN: &str = " s of virtual time, ";
+
+/// What a terminal shows when Debian's kernel has booted, with its console there, and all that the terminal got.
+fn boot(progress: &str) -> (String, String) {
     let tmux = Tmux::new(220, 900);
     let line = format!(
         "clear; trapline run .guests/linux-cloud-amd64 --initrd .guests/initramfs-amd64.cpio.gz --append '{QUICK}' \
@@ -112,10 +116,32 @@ fn boot(progress: &str, seen: Option<&str>) -> String {
     );
     tmux.types(&line);
     tmux.presses(&["Enter"]);
-    if let Some(seen) = seen {
-        tmux.shows(seen);
-    }
-    let shown = tmux.shows("code 0");
+    let shown = tmux.shows("\ncode 0\nready>");
+    (shown.split_once('\n').unwrap().1.to_owned(), tmux.written())
+}
+
+/// What a terminal shows of a guest that runs until a signal ends it, up to the message about that. Before, its console must
+/// have had its last line, and the terminal this.
+fn endless(progress: &str, seen: Option<&str>) -> String {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let script = "echo booted $((6*7))\nwhile true; do true; done\n";
+    let initrd = Linux::of("cloud-amd64").unwrap().image(folder.path(), &[], &[], script).unwrap();
+    let tmux = Tmux::new(220, 900);
+    let line = format!(
+        "clear; sh -c 'echo $$ > {}; exec trapline run .guests/linux-cloud-amd64 --initrd {} --append \"{QUICK}\" \
+         --progress {progress}'; echo code $?",
+        at("pid"),
+        initrd.display()
+    );
+    tmux.types(&line);
+    tmux.presses(&["Enter"]);
+    tmux.shows("booted 42");
+    seen.into_iter().for_each(|seen| tmux.writes(seen));
+    let pid = std::fs::read_to_string(at("pid")).unwrap();
+    assert!(Command::new("kill").args(["-INT", pid.trim()]).status().unwrap().success());
+    let shown = tmux.shows("\ncode 130\nready>");
+    let (shown, _) = shown.split_once("trapline: interrupted after ").unwrap_or_else(|| panic!("{shown}"));
     shown.split_once('\n').unwrap().1.to_owned()
 }
 
@@ -123,11 +149,15 @@ fn boot(progress: &str, seen: Option<&str>) -> String {
 fn guest_linux_boots_under_a_line_that_is_seen_and_leaves_no_trace_at_length() {
     trapline_tests::turns::take().unwrap();
     assert!(root().join(".guests/linux-cloud-amd64").exists());
-    let without = boot("never", None);
+    // From the beginning.
+    let (without, written) = boot("never");
     assert!(without.lines().count() > 100, "{without}");
-    // After a second, as it is on a terminal, and from the beginning.
-    for when in ["auto", "always"] {
-        let shown = boot(when, Some(" s of virtual time, "));
-        assert_eq!(shown, without, "{when}");
-    }
+    assert!(!written.contains(SEEN), "{written}");
+    let (shown, written) = boot("always");
+    assert_eq!(shown, without);
+    assert!(written.contains(SEEN), "{written}");
+    // After a second, as it is on a terminal: on a fast host the guest would not need it, so this one does not end.
+    let without = endless("never", None);
+    assert!(without.contains("booted 42"), "{without}");
+    assert_eq!(endless("auto", Some(SEEN)), without);
 }

@@ -2,28 +2,34 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
 
 use crate::cli::binary;
+use crate::patience::PATIENCE;
 use trapline_tests::root;
 
-const PATIENCE: Duration = Duration::from_secs(200);
-/// A screen that has not changed for this long is complete.
-const QUIET: Duration = Duration::from_millis(40);
-/// Reads a second of a terminal that reads slowly.
-const PARTS: usize = 50;
+/// What encloses a frame of a program that has the whole screen.
+const FRAME: [&[u8]; 2] = [b"\x1b[?2026h", b"\x1b[?2026l"];
+/// Parts of the output that wait to be taken. There is no test with more, so that none but an unread terminal waits.
+const MANY: usize = 1 << 20;
 
 /// A terminal of 80x24 with a program in it.
 pub struct Terminal {
     child: Child,
     output: Receiver<Vec<u8>>,
     screen: vt100::Parser,
-    /// Bytes that it has shown.
-    received: usize,
+    /// What has come and is not shown yet.
+    left: VecDeque<u8>,
+    /// All that it has shown.
+    log: Vec<u8>,
+    /// Where the log was when keys were pressed last.
+    pressed: usize,
+    /// Whether a frame has begun and not ended.
+    in_frame: bool,
     pid_file: tempfile::NamedTempFile,
 }
 
@@ -47,19 +53,19 @@ impl Terminal {
         let pid_file = tempfile::NamedTempFile::new().unwrap();
         let folder = binary().parent().unwrap().display().to_string();
         let line = format!("stty cols 80 rows 24; PATH='{folder}':$PATH PS1='ready> ' ENV= exec sh -i");
-        Self::of_script(&line, &root(), pid_file, None)
+        Self::of_script(&line, &root(), pid_file, true)
     }
 
-    /// A terminal that reads so many bytes a second.
-    pub fn slow(args: &[&str], bytes_per_second: usize) -> Self {
-        Self::of_args(&root(), args, "", Some(bytes_per_second))
+    /// A terminal that reads only while a test waits for what it shows.
+    pub fn unread(args: &[&str]) -> Self {
+        Self::of_args(&root(), args, "", false)
     }
 
     fn running(folder: &Path, args: &[&str], after: &str) -> Self {
-        Self::of_args(folder, args, after, None)
+        Self::of_args(folder, args, after, true)
     }
 
-    fn of_args(folder: &Path, args: &[&str], after: &str, speed: Option<usize>) -> Self {
+    fn of_args(folder: &Path, args: &[&str], after: &str, reads: bool) -> Self {
         let pid_file = tempfile::NamedTempFile::new().unwrap();
         let (program, pid) = (binary(), pid_file.path().to_owned());
         let quoted: Vec<String> = args.iter().map(|arg| format!("'{arg}'")).collect();
@@ -69,10 +75,10 @@ impl Terminal {
             program.display(),
             quoted.join(" ")
         );
-        Self::of_script(&line, folder, pid_file, speed)
+        Self::of_script(&line, folder, pid_file, reads)
     }
 
-    fn of_script(line: &str, folder: &Path, pid_file: tempfile::NamedTempFile, speed: Option<usize>) -> Self {
+    fn of_script(line: &str, folder: &Path, pid_file: tempfile::NamedTempFile, reads: bool) -> Self {
         let mut script = Command::new("script");
         script.args(["-qefc", line, "/dev/null"]).current_dir(folder);
         script
@@ -82,36 +88,45 @@ impl Terminal {
             .env("XDG_CONFIG_HOME", "/nonexistent");
         let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut from = child.stdout.take().unwrap();
-        if speed.is_some() {
+        if !reads {
             // Little waits on the way from `script` to here.
             rustix::pipe::fcntl_setpipe_size(&from, 4096).unwrap();
         }
-        let (told, output) = mpsc::channel();
+        let (told, output) = mpsc::sync_channel(if reads { MANY } else { 0 });
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            let part = speed.map_or(bytes.len(), |speed| (speed / PARTS).clamp(1, bytes.len()));
-            while let Ok(read @ 1..) = from.read(&mut bytes[..part]) {
+            while let Ok(read @ 1..) = from.read(&mut bytes) {
                 if told.send(bytes[..read].to_vec()).is_err() {
                     return;
                 }
-                if speed.is_some() {
-                    std::thread::sleep(Duration::from_secs(1) / PARTS as u32);
-                }
             }
         });
-        Self { child, output, screen: vt100::Parser::new(24, 80, 0), received: 0, pid_file }
+        let screen = vt100::Parser::new(24, 80, 0);
+        Self {
+            child,
+            output,
+            screen,
+            left: VecDeque::new(),
+            log: Vec::new(),
+            pressed: 0,
+            in_frame: false,
+            pid_file,
+        }
     }
 
     /// Types.
     pub fn press(&mut self, keys: &str) {
+        self.pressed = self.log.len();
         let input = self.child.stdin.as_mut().unwrap();
         input.write_all(keys.as_bytes()).unwrap();
         input.flush().unwrap();
     }
 
-    /// What is shown, once this is among it and no move is under way.
+    /// What is shown, once this is among it and no move is under way. It must not have been there when the keys were
+    /// pressed that are to show it: what is on the screen already counts.
     pub fn shows(&mut self, wanted: &str) -> String {
-        self.shows_that(wanted, |shown| shown.contains(wanted) && !shown.contains("  going "))
+        // A prompt may end with a space.
+        self.waits(wanted, |shown, _| shown.contains(wanted) && !shown.contains("  going "))
     }
 
     /// Waits until the screen ends with the text, as with a shell's prompt; the screen.
@@ -119,31 +134,64 @@ impl Terminal {
         self.shows_that(wanted, |shown| shown.trim_end().ends_with(wanted))
     }
 
-    /// The screen, once this holds and nothing more is written: a frame may come in pieces.
-    fn shows_that(&mut self, wanted: &str, holds: impl Fn(&str) -> bool) -> String {
-        let from = Instant::now();
+    /// The first screen for which this holds. A program that has the whole screen marks its frames, and no part of one is
+    /// looked at; each whole one is, however fast the next one comes.
+    pub fn shows_that(&mut self, wanted: &str, holds: impl Fn(&str) -> bool) -> String {
+        self.waits(wanted, |_, shown| holds(shown))
+    }
+
+    /// The same with the screen as it is, and without the spaces at the ends of its lines.
+    fn waits(&mut self, wanted: &str, holds: impl Fn(&str, &str) -> bool) -> String {
         loop {
-            let shown = self.screen.screen().contents();
-            match self.output.recv_timeout(QUIET) {
-                Ok(bytes) => {
-                    self.received += bytes.len();
-                    self.screen.process(&bytes);
-                }
-                Err(_) if holds(&shown) => {
-                    return shown.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-                }
-                Err(_) => std::thread::sleep(QUIET),
+            let shown = text(&self.screen);
+            if !self.in_frame && holds(&self.screen.screen().contents(), &shown) {
+                return shown;
             }
-            if from.elapsed() > PATIENCE {
+            if !self.take() {
                 let _ = self.child.kill();
                 panic!("`{wanted}` is not shown:\n{shown}");
             }
         }
     }
 
+    /// Waits until this was written since keys were pressed last, on the screen or as a code, even if it is gone by now.
+    pub fn writes(&mut self, wanted: &str) {
+        let is_there = |log: &[u8]| log.windows(wanted.len()).any(|part| part == wanted.as_bytes());
+        while !is_there(&self.log[self.pressed..]) {
+            assert!(self.take(), "{wanted:?} is not written:\n{}", text(&self.screen));
+        }
+    }
+
+    /// Waits until anything was written since keys were pressed last.
+    pub fn writes_more(&mut self) {
+        while self.log.len() == self.pressed {
+            assert!(self.take(), "nothing is written:\n{}", text(&self.screen));
+        }
+    }
+
+    /// Shows what comes next, up to the end of a frame; whether anything came.
+    fn take(&mut self) -> bool {
+        if self.left.is_empty() {
+            let Ok(bytes) = self.output.recv_timeout(PATIENCE) else { return false };
+            self.left.extend(bytes);
+        }
+        while let Some(byte) = self.left.pop_front() {
+            self.log.push(byte);
+            self.screen.process(&[byte]);
+            if self.log.ends_with(FRAME[0]) {
+                self.in_frame = true;
+            }
+            if self.log.ends_with(FRAME[1]) {
+                self.in_frame = false;
+                break;
+            }
+        }
+        true
+    }
+
     /// Bytes that it has shown so far.
     pub const fn received(&self) -> usize {
-        self.received
+        self.log.len()
     }
 
     /// Whether a program has the whole screen.
@@ -153,9 +201,7 @@ impl Terminal {
 
     /// Waits for the end; the exit code.
     pub fn end(mut self) -> (Option<i32>, vt100::Parser) {
-        while let Ok(bytes) = self.output.recv_timeout(PATIENCE) {
-            self.screen.process(&bytes);
-        }
+        while self.take() {}
         (self.child.wait().unwrap().code(), self.screen)
     }
 
@@ -169,4 +215,9 @@ impl Terminal {
         let pid = self.pid().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
+}
+
+/// The lines of a screen, without spaces at their ends.
+fn text(screen: &vt100::Parser) -> String {
+    screen.screen().contents().lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }

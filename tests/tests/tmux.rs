@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use crate::cli::binary;
+use crate::patience::{looks, until};
 use trapline_tests::root;
 
-const PATIENCE: Duration = Duration::from_secs(200);
-/// A screen that is the same after this time is complete.
-const QUIET: Duration = Duration::from_millis(60);
 /// The settings of the server: only the program is on the screen, and Escape is a key of its own.
 const SETTINGS: &str = "set -g status off\nset -sg escape-time 0\nset -g default-terminal screen-256color\n";
 
@@ -31,7 +29,14 @@ impl Tmux {
         let window = ["new-session", "-d", "-x", &width, "-y", &height, &shell];
         tmux.run(&[&["-f", settings.to_str().unwrap()], window.as_slice()].concat());
         tmux.shows("ready>");
+        let log = format!("cat >> '{}'", tmux.log().display());
+        tmux.run(&["pipe-pane", &log]);
         tmux
+    }
+
+    /// The file with all that was written to the window.
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
     }
 
     /// Runs a command of tmux; what it prints.
@@ -55,19 +60,31 @@ impl Tmux {
         self.run(&[&["send-keys"], keys].concat());
     }
 
-    /// What is shown, once this is among it, no move is under way, and nothing changes any more.
+    /// What is shown, once this is among it and no move is under way. What the program draws after it may be missing.
     pub fn shows(&self, wanted: &str) -> String {
-        let from = Instant::now();
-        let mut before = String::new();
-        loop {
-            let shown = self.run(&["capture-pane", "-p"]);
-            if shown.contains(wanted) && !shown.contains("  going ") && shown == before {
+        self.shows_that(wanted, |shown| shown.contains(wanted) && !shown.contains("  going "))
+    }
+
+    /// What is shown, once this holds.
+    pub fn shows_that(&self, wanted: &str, holds: impl Fn(&str) -> bool) -> String {
+        let mut shown = String::new();
+        for () in looks() {
+            shown = self.run(&["capture-pane", "-p"]);
+            if holds(&shown) {
                 return shown;
             }
-            assert!(from.elapsed() < PATIENCE, "`{wanted}` is not shown:\n{shown}");
-            before = shown;
-            std::thread::sleep(QUIET);
         }
+        panic!("`{wanted}` is not shown:\n{shown}")
+    }
+
+    /// What the window got so far, on the screen or not.
+    pub fn written(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.log()).unwrap_or_default()).into_owned()
+    }
+
+    /// Waits until the window got this, even if it is gone from the screen by now.
+    pub fn writes(&self, wanted: &str) {
+        until(wanted, || self.written().contains(wanted));
     }
 
     /// Another size.

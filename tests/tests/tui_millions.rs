@@ -1,4 +1,5 @@
-//! `trapline tui` with a list of more than a million hits: how long its frames and answers take, by its own measure.
+//! `trapline tui` with a list of more than a million hits, looked through in a terminal. That no step of it is long is a matter of
+//! the hits that it looks at, which tests of the crate count; how long frames and answers take, `make bench` measures.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -16,14 +17,6 @@ const ARGS: &[&str] = &[
     "60M",
     "--frame-stats",
 ];
-/// Other programs on the machine may delay an answer: one of so many attempts must be without.
-const ATTEMPTS: usize = 3;
-
-/// The number after a text.
-fn after(text: &str, mark: &str) -> f64 {
-    let rest = text.split_once(mark).unwrap_or_else(|| panic!("no `{mark}` in {text}")).1;
-    rest.split_whitespace().next().unwrap().parse().unwrap()
-}
 
 /// The number before a text.
 fn before(text: &str, mark: &str) -> f64 {
@@ -43,7 +36,7 @@ fn look_through() -> String {
     assert!(hits > 1_000_000, "{hits} hits");
     for hit in [hits - 1, 1, hits / 2, hits, 12_345] {
         terminal.press(&format!("g#{hit}\r"));
-        terminal.shows(&format!("hit {hit}"));
+        terminal.shows(&format!("  hit {hit} "));
     }
     terminal.press("\x1b[F");
     terminal.shows(&format!(" {hits} "));
@@ -68,18 +61,10 @@ fn look_through() -> String {
 }
 
 #[test]
-fn guest_linux_more_than_a_million_hits_are_looked_through_without_a_late_frame_at_length() {
+fn guest_linux_more_than_a_million_hits_are_looked_through_at_length() {
     trapline_tests::turns::take().unwrap();
-    let mut late = Vec::new();
-    for _ in 0..ATTEMPTS {
-        let said = look_through();
-        let bytes = before(&said, " bytes each");
-        assert!(bytes <= 24.0, "{said}");
-        let own = after(&said, "without waiting for a processor, the longest ");
-        if own <= 16.0 && before(&said, " after more than 50 ms") == 0.0 {
-            return;
-        }
-        late.push(said);
-    }
-    panic!("{}", late.join("\n"));
+    let said = look_through();
+    let bytes = before(&said, " bytes each");
+    assert!(bytes <= 24.0, "{said}");
+    println!("{said}");
 }

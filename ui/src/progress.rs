@@ -193,7 +193,8 @@ fn left(took: Duration, from: f64, to: f64) -> Option<Duration> {
 /// Draws the line until the command has ended.
 fn draw(patience: &Duration, look: &Look, stopped: &Receiver<()>) {
     let (began, from) = (Instant::now(), look().part);
-    if ends_within(*patience, stopped) {
+    // Without patience the line is drawn at least once, however fast the command is.
+    if !patience.is_zero() && ends_within(*patience, stopped) {
         return;
     }
     let lines = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());

@@ -110,6 +110,7 @@ fn dependencies_point_one_way() {
                 "trapline-trace",
             ],
         ),
+        ("trapline-fuzz-runner", &["trapline-fuzz-targets"]),
     ]);
     for (package, deps) in graph() {
         let Some(allowed) = allowed.get(package.as_str()) else {

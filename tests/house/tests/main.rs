@@ -6,6 +6,8 @@ mod architecture;
 mod behaviours;
 mod circles;
 mod dependencies;
+mod host_speed;
+mod numbers;
 mod published;
 mod references;
 mod riddles;

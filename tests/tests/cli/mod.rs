@@ -6,8 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Seconds after which a run is killed.
-const PATIENCE: &str = "300";
+use crate::patience::PATIENCE;
 
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +28,7 @@ pub fn binary() -> PathBuf {
 pub fn patient(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("timeout");
     // KILL, because timeout's own exit code, 124, is one of ours.
-    command.args(["--signal=KILL", PATIENCE]).arg(program);
+    command.arg("--signal=KILL").arg(PATIENCE.as_secs().to_string()).arg(program);
     command
 }
 

@@ -5,6 +5,7 @@ use crate::common::model_has;
 use iced_x86::{
     Code, CodeSize, CpuidFeature as F, FlowControl, Instruction, Mnemonic as M, OpKind, Register, RflagsBits,
 };
+use std::sync::OnceLock;
 
 /// The parts of the state that are undefined after an instruction.
 pub struct Mask {
@@ -125,8 +126,31 @@ pub fn known_prefixes(code: &[u8], i: &Instruction) -> Option<&'static str> {
         M::Loope | M::Loopne if has(0xf2) || has(0xf3) => Some("the host takes F2 and F3 for the condition"),
         M::Mov if rex & 4 != 0 && matches!(opcode, 0xc6 | 0xc7) => Some("#UD for C6 and C7 with REX.R"),
         M::Jmp | M::Call if rex & 1 != 0 => Some("a target that is not canonical faults there and not here"),
+        _ if is_intel() => known_of_intel(i, &has, rex),
         _ => None,
     }
+}
+
+/// Where Intel's CPUs differ from AMD's and qemu's, which the machine follows.
+fn known_of_intel(i: &Instruction, has: &dyn Fn(u8) -> bool, rex: u8) -> Option<&'static str> {
+    match i.mnemonic() {
+        M::Pause if rex & 1 != 0 => Some("Intel's CPUs ignore REX.B in a PAUSE"),
+        M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq | M::Scasb | M::Scasw | M::Scasd | M::Scasq
+            if has(0xf2) || has(0xf3) =>
+        {
+            Some("Intel's CPUs leave the flags alone until a repetition ends")
+        }
+        _ if i.flow_control() != FlowControl::Next && i.code_size() == CodeSize::Code64 && has(0x66) => {
+            Some("Intel's CPUs ignore the operand size of a near branch in 64-bit code")
+        }
+        _ => None,
+    }
+}
+
+/// Whether the host's CPU is one of Intel's.
+fn is_intel() -> bool {
+    static INTEL: OnceLock<bool> = OnceLock::new();
+    *INTEL.get_or_init(|| std::fs::read_to_string("/proc/cpuinfo").unwrap().contains("GenuineIntel"))
 }
 
 const IMMEDIATE: &str = "leaves the immediate out when it computes a RIP-relative address";

@@ -477,7 +477,7 @@ fn positions_of_a_linux_boot() {
     let (mut gone, mut backs, mut hits) = (Vec::new(), Vec::new(), Vec::new());
     for n in 0..times.parse::<u64>().unwrap() {
         let at = random(&mut seed) % end;
-        gone.push(timed(|| drop(timeline.goto(count(at)).unwrap())));
+        gone.push(worked(&mut timeline, |timeline| drop(timeline.goto(count(at)).unwrap())));
         if n % 20 == 0 {
             let found = seen(timeline.session_mut());
             let mut session = fresh();
@@ -485,26 +485,28 @@ fn positions_of_a_linux_boot() {
             assert!(found == seen(&mut session), "at {at}");
         }
         if at > 0 {
-            backs.push(timed(|| drop(timeline.back(1).unwrap())));
+            backs.push(worked(&mut timeline, |timeline| drop(timeline.back(1).unwrap())));
         }
         if n % 10 == 0 {
-            hits.push(timed(|| assert!(timeline.previous_hit(None).is_ok())));
+            hits.push(worked(&mut timeline, |timeline| assert!(timeline.previous_hit(None).is_ok())));
         }
     }
-    for (what, mut times) in [("goto", gone), ("one instruction back", backs), ("previous hit", hits)] {
-        times.sort_by(f64::total_cmp);
-        println!("{what}: median {:.1} ms, worst {:.1} ms", times[times.len() / 2], times[times.len() - 1]);
+    for (what, mut work) in [("goto", gone), ("one instruction back", backs), ("previous hit", hits)] {
+        work.sort_unstable();
+        let (median, most) = (work[work.len() / 2], work[work.len() - 1]);
+        println!("{what}: the work of {median} instructions, the median, and of {most} at most");
     }
     let history = timeline.history();
     println!("{history:?}");
     assert!(history.bytes <= HISTORY_MEM);
 }
 
-/// Milliseconds that it takes.
-fn timed(run: impl FnOnce()) -> f64 {
-    let from = std::time::Instant::now();
-    run();
-    from.elapsed().as_secs_f64() * 1e3
+/// The work that it takes: see `Core::effort`.
+fn worked(timeline: &mut Timeline, run: impl FnOnce(&mut Timeline)) -> u64 {
+    let effort = |timeline: &Timeline| timeline.session().core().effort();
+    let from = effort(timeline);
+    run(timeline);
+    effort(timeline) - from
 }
 
 #[test]

@@ -22,6 +22,9 @@ mod export;
 mod hits;
 mod keys;
 mod message;
+#[cfg(test)]
+#[path = "../../../emu/tests/common/patience.rs"]
+mod patience;
 mod scene;
 mod screen;
 mod session;

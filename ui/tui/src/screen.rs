@@ -18,6 +18,9 @@ use crate::message::Input;
 use crate::sgr::sixteen;
 use crate::terminal;
 
+/// The codes around a frame: a terminal that knows them shows no part of it, and others ignore them.
+const FRAME: [&[u8]; 2] = [b"\x1b[?2026h", b"\x1b[?2026l"];
+
 /// What is drawn and not yet on its way.
 #[derive(Debug, Clone, Default)]
 pub struct Drawn(Arc<Mutex<Vec<u8>>>);
@@ -98,9 +101,9 @@ impl Screen {
 
     /// Sends what is drawn. The thread ends only with the terminal, which another message reports.
     pub fn send(&mut self) {
-        let bytes = sixteen(&self.drawn.take());
+        let bytes = self.drawn.take();
         if !bytes.is_empty() {
-            self.busy = self.frames.send(bytes).is_ok();
+            self.busy = self.frames.send(frame(&bytes)).is_ok();
         }
     }
 
@@ -119,6 +122,12 @@ impl Screen {
         self.terminal = ratatui::Terminal::new(CrosstermBackend::new(self.drawn.clone()))?;
         Ok(())
     }
+}
+
+/// What a terminal gets for a frame that is drawn.
+pub fn frame(drawn: &[u8]) -> Vec<u8> {
+    let [begin, end] = FRAME;
+    [begin, &sixteen(drawn), end].concat()
 }
 
 /// Writes frame after frame, each as a whole, until the screen is gone or the terminal cannot be written.

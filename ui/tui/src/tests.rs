@@ -15,7 +15,7 @@ mod typing;
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::Terminal;
@@ -29,7 +29,8 @@ use trapline_trace::{HeaderItems, HexStyle, Kind, hex};
 
 use crate::app::{App, Effect, PANES, Pane, Saved};
 use crate::keys::Keys;
-use crate::message::{Input, Typed};
+use crate::message::{Input, Request, Typed};
+use crate::patience::PATIENCE;
 use crate::theme::{Colours, Look};
 use crate::view;
 use crate::worker::{Again, Course, Opening, Workers};
@@ -159,30 +160,43 @@ impl Bench {
         }
     }
 
-    fn take(&mut self, patience: Duration) -> bool {
-        let Ok(input) = self.inputs.recv_timeout(patience) else { return false };
+    /// Takes the next message.
+    fn take(&mut self) {
+        let busy = &self.app.travel.busy;
+        let input =
+            self.inputs.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no message; busy {busy:?}"));
+        self.update(input);
+    }
+
+    /// Takes a message if there is one.
+    fn take_any(&mut self) {
+        if let Ok(input) = self.inputs.try_recv() {
+            self.update(input);
+        }
+    }
+
+    /// Whether this asks for something.
+    fn update(&mut self, input: Input) -> bool {
         let effects = self.app.update(input);
+        let asks = effects.iter().any(|effect| matches!(effect, Effect::Ask(_)));
         self.carry_out(effects);
-        true
+        asks
     }
 
     /// Waits until no move is in progress and all hits are listed.
     fn settle(&mut self) {
-        let from = Instant::now();
         let searches =
             |app: &App| app.with_channels && app.scene.as_ref().is_some_and(|scene| scene.channels.is_none());
         while self.app.travel.busy.is_some() || !self.app.run.is_listed() || searches(&self.app) {
-            self.take(Duration::from_millis(100));
-            assert!(from.elapsed() < Duration::from_secs(300), "busy {:?}", self.app.travel.busy);
+            self.take();
         }
         while self.app.tick() {}
     }
 
     /// Waits until this is true of the state.
     fn wait_for(&mut self, is_so: impl Fn(&App) -> bool) {
-        let from = Instant::now();
         while !is_so(&self.app) {
-            assert!(self.take(Duration::from_millis(100)) || from.elapsed() < Duration::from_secs(300));
+            self.take();
         }
     }
 
@@ -199,9 +213,25 @@ impl Bench {
     fn press(&mut self, text: &str) {
         self.type_all(text);
         self.settle();
-        // Requests other than moves.
-        while self.take(Duration::from_millis(20)) {}
+        self.answered();
         self.app.message = None;
+    }
+
+    /// Waits until all requests are answered, also those that are not moves: they are answered in order.
+    fn answered(&mut self) {
+        const LAST: &str = "{ what no prompt has }";
+        let mut asks = true;
+        while std::mem::take(&mut asks) {
+            self.carry_out(vec![Effect::Ask(Request::Complete(LAST.to_owned()))]);
+            loop {
+                let input = self.inputs.recv_timeout(PATIENCE).expect("a request is not answered");
+                if matches!(&input, Input::Completed(text, _) if text == LAST) {
+                    break;
+                }
+                asks |= self.update(input);
+            }
+        }
+        self.settle();
     }
 
     fn type_all(&mut self, text: &str) {

@@ -19,8 +19,7 @@ use signal_hook::consts::SIGTSTP;
 use trapline_export::profile::{By, Top, write_total};
 use trapline_trace::{End, RecordView, Reply, RunInfo, Shown, Sink, Symbolize};
 
-use crate::screen::Drawn;
-use crate::sgr::sixteen;
+use crate::screen::{self, Drawn};
 use crate::terminal;
 use crate::theme::Look;
 use crate::view::top::{self as view, State, View};
@@ -100,7 +99,7 @@ impl Drawing {
 
     fn draw(&mut self, view: &View, look: Look) -> io::Result<()> {
         self.terminal.draw(|frame| view::draw(view, look, frame))?;
-        terminal::write(&sixteen(&self.drawn.take()), &mut io::stdout())
+        terminal::write(&screen::frame(&self.drawn.take()), &mut io::stdout())
     }
 
     /// The next frame is drawn as a whole.

@@ -140,10 +140,8 @@ fn a_dump_agrees_with_what_the_guest_said() {
         let folder = Path::new(folder);
         let image = Image::parse(&std::fs::read(image).unwrap(), "vmlinux").unwrap();
         let symbols = Symbols::from_kallsyms(image.bytes(), "vmlinux").unwrap();
-        let start = std::time::Instant::now();
         let btf = Btf::from_vmlinux(image.bytes()).unwrap();
         let os = Linux::find(image.plan(), &symbols, btf.as_ref()).unwrap();
-        println!("{}: found in {:?}", folder.display(), start.elapsed());
         let inferred = Linux::find(image.plan(), &symbols, None).unwrap();
         assert_eq!(inferred, os.clone().as_inferred(), "the inferred layout differs from BTF's");
         let machine = machine(folder, image.plan().width);

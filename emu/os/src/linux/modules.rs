@@ -10,7 +10,7 @@ use super::{ListEnd, listed, walked};
 use crate::profile::{Module, ModuleKind};
 
 /// Most modules, sections of one, and symbols of all.
-const MAX_MODULES: usize = 4096;
+pub(super) const MAX_MODULES: usize = 4096;
 const MAX_SECTIONS: u64 = 512;
 pub(super) const MAX_SYMBOLS: u64 = 1 << 18;
 /// Most pieces of memory of one module.

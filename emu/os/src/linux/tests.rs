@@ -8,6 +8,7 @@ use trapline_emu::load::{EntryMode, Perms, SectionRange, Segment, Width};
 use trapline_emu::symbols::TableEntry;
 use trapline_emu::{CpuModel, Machine, MachineConfig};
 
+use super::modules::MAX_MODULES;
 use super::*;
 use crate::profile::ModuleKind;
 
@@ -455,11 +456,14 @@ fn a_module_is_read() {
     }
 }
 
-/// Calls every query; any result is allowed.
+/// Calls every query; any result is allowed whose length is limited.
 fn ask_all(os: &Linux, core: &Core, task: u64) {
     let _ = (os.current(core), os.uid(core), os.tgid(core), os.executable(core, task), os.is_forked(core));
-    let _ = (os.tasks(core).len(), os.mappings(core, task).len(), os.user_modules(core, task).len());
-    let _ = (os.modules(core).len(), os.module_details(core).len());
+    assert!(os.tasks(core).len() <= MAX_TASKS);
+    assert!(
+        os.mappings(core, task).len() <= MAX_MAPPINGS && os.user_modules(core, task).len() <= MAX_MAPPINGS
+    );
+    assert!(os.modules(core).len() <= MAX_MODULES && os.module_details(core).len() <= MAX_MODULES);
 }
 
 #[test]
@@ -467,7 +471,6 @@ fn hostile_pointers_end_every_walk() {
     for w in [4, 8] {
         let (os, kernel) = Kernel::full(w);
         let mut machine = kernel.machine();
-        let start = std::time::Instant::now();
         let mut random = 0x9e37_79b9_7f4a_7c15u64;
         for round in 0..60 {
             machine.write_physical(0x10_0000, &kernel.bytes);
@@ -484,7 +487,6 @@ fn hostile_pointers_end_every_walk() {
             }
             ask_all(&os, machine.core(), kernel.p(TASK));
         }
-        assert!(start.elapsed().as_secs() < 60, "no walk is endless");
     }
 }
 

@@ -18,6 +18,8 @@ pub use numbers::Numbers;
 pub use sorted::{Sorted, TAKEN};
 
 use large::{Large, Maker};
+#[cfg(test)]
+pub use piece::looks;
 use piece::{PIECE, Piece};
 
 /// Most bytes of the text of records that are kept.

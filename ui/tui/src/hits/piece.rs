@@ -13,6 +13,30 @@ const BITS: usize = 1 << 13;
 /// The lowest linear address of 48 bits, sign-extended.
 const LOWEST: u64 = 0xffff_8000_0000_0000;
 
+/// Counts hits that this thread looks at: what a step costs on any host. Tests read it.
+#[cfg(test)]
+pub mod looks {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COUNT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub fn add(hits: usize) {
+        COUNT.set(COUNT.get() + hits);
+    }
+
+    /// How many it has been so far.
+    pub fn count() -> usize {
+        COUNT.get()
+    }
+}
+
+#[cfg(not(test))]
+mod looks {
+    pub const fn add(_: usize) {}
+}
+
 /// Adds a value; if there is no room, room for so many is made.
 fn put<T>(values: &mut Vec<T>, value: T, step: usize) {
     if values.len() == values.capacity() {
@@ -204,6 +228,7 @@ impl Piece {
     }
 
     pub fn get(&self, n: usize) -> Option<Hit> {
+        looks::add(1);
         Some(Hit {
             at: self.at.get(n)?,
             ip: self.ip.get(n)?,
@@ -233,13 +258,17 @@ impl Piece {
     /// The first hit of a probe from this one on.
     pub fn next_of(&self, probe: u32, from: usize) -> Option<usize> {
         let rest = self.probe.get(from..).filter(|_| self.has(probe))?;
-        rest.iter().position(|own| *own == probe).map(|n| from + n)
+        let found = rest.iter().position(|own| *own == probe);
+        looks::add(found.unwrap_or(rest.len()));
+        found.map(|n| from + n)
     }
 
     /// The last hit of a probe before this one.
     pub fn previous_of(&self, probe: u32, before: usize) -> Option<usize> {
         let first = self.probe.get(..before.min(self.len())).filter(|_| self.has(probe))?;
-        first.iter().rposition(|own| *own == probe)
+        let found = first.iter().rposition(|own| *own == probe);
+        looks::add(found.map_or(first.len(), |n| first.len() - n));
+        found
     }
 
     /// The bytes that it takes without the data, and those of the data.

@@ -88,9 +88,7 @@ fn the_writer_of_the_selected_byte_and_a_watchpoint_on_it_are_reached() {
 fn a_guest_without_types_is_told_so_in_a_sentence() {
     let mut bench = Bench::new(PLAIN);
     bench.type_all("x(struct task_struct *)esp\n");
-    while bench.app.message.is_none() {
-        bench.take(Duration::from_millis(50));
-    }
+    bench.wait_for(|app| app.message.is_some());
     let said = bench.app.message.clone().unwrap();
     assert!(said.contains("the guest has no type `struct task_struct`"), "{said}");
 }

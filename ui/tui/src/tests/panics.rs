@@ -9,7 +9,6 @@ use crate::terminal;
 
 /// What turns the alternate screen on and off.
 const SCREEN: (&str, &str) = ("\x1b[?1049h", "\x1b[?1049l");
-const PATIENCE: Duration = Duration::from_secs(200);
 
 struct Pty {
     child: Child,

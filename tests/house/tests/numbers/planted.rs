@@ -1,0 +1,175 @@
+//! The rules of the numbers on planted documents, tables and sources: each can fail.
+
+use std::path::Path;
+
+use super::{Outcome, check};
+
+const SOURCE: &str = "
+/// Holds 12 things, 3 of them red.
+pub const MOST: u64 = 64 << 20;
+const PART: Duration = Duration::from_millis(500);
+const EACH: NonZeroU64 = NonZeroU64::new(20_000).unwrap();
+const MASK: u32 = 0x0f00 | 1;
+static LIST: [&str; 3] = [\"a\", \"b\", \"c\"];
+impl Room { const SEATS: usize = (SIZE - 1) / 4; const SIZE: usize = 401; }
+fn first() -> u8 { 7 }
+fn second() -> u8 { 8 }
+";
+
+/// Checks one document, `d.md`, against a table's rows for it and a tree that holds the source above.
+fn run(document: &str, rows: &str) -> Outcome {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("s.rs"), SOURCE).unwrap();
+    let documents = [("d.md".to_owned(), document.to_owned())];
+    check(&documents, &format!("[d.md]\n{rows}"), &["0", "7"], folder.path())
+}
+
+/// What is wrong.
+fn wrong(document: &str, rows: &str) -> Vec<String> {
+    run(document, rows).wrong
+}
+
+/// The places and numbers that nothing accounts for.
+fn left(document: &str) -> Vec<String> {
+    wrong(document, "").iter().map(|line| line.replacen("d.md:", "", 1)).collect()
+}
+
+fn fine(document: &str, rows: &str) {
+    let wrong = wrong(document, rows);
+    assert!(wrong.is_empty(), "{document}\n{rows}\n{wrong:?}");
+}
+
+fn fails(document: &str, rows: &str, because: &str) {
+    let wrong = wrong(document, rows);
+    assert!(wrong.iter().any(|line| line.contains(because)), "{document}\n{rows}\n{wrong:?}");
+}
+
+#[test]
+fn a_number_without_a_source_is_named_with_its_line() {
+    assert_eq!(left("Text.\n\nIt keeps\n64 things, at most 1,024."), ["4: 64", "4: 1,024"]);
+    assert_eq!(left("| a | 2.5 |\n|---|---|\n| b | 7 % |"), ["1: 2.5", "3: 7"]);
+    assert_eq!(left("- one\n- 12 of\n  13\n\n## Up to 5"), ["2: 12", "3: 13", "5: 5"]);
+    assert_eq!(left("in ten seconds, five times as long"), ["1: ten seconds", "1: five times as"]);
+    assert_eq!(left("every 2^26 instructions"), ["1: 2^26"]);
+    assert_eq!(left("takes 1 ns, 0 % or 1 MiB of 512M"), ["1: 1", "1: 0", "1: 1", "1: 512M"]);
+    assert_eq!(left("16MB or 5x"), ["1: 16MB", "1: 5x"]);
+}
+
+#[test]
+fn names_references_and_code_are_no_claims() {
+    for text in [
+        "x86-64, i386, IA32, 32-bit, of 32 and 64 bits, SSE4.1, ring 3, CPL 0, ext4, XXH3-128",
+        "Debian 12, Linux 6.1 and 6.12, from 6.7 on; RFC 8259, virtio 1.2, SDM (volume 3, 17.2.4), 3.6.4",
+        "0x1f, CF9h, 92h, 3c59x, 16550A, an 8259, #GP(0), dtrace(1), 2000-01-01 00:00:00, 127.0.0.1",
+        "is 0 or 1, and -1 if not",
+        "`--limit 300` and ``a `17` b`` and [a page](p2.md#part-17) and https://example.org/17",
+        "1. a list\n2. of two",
+        "## 3. A heading",
+        "```console\n$ seq 17\n```",
+        "Text:\n\n    code 17\n",
+    ] {
+        assert!(left(text).is_empty(), "{text}: {:?}", left(text));
+    }
+    assert_eq!(left("- item\n\n    not code: 17"), ["3: 17"]);
+    assert_eq!(left("it takes 6.4 s"), ["1: 6.4"], "a release has no unit");
+}
+
+#[test]
+fn a_constant_is_evaluated_and_compared() {
+    fine("at most 64 MiB of text", "at most {} MiB <- const s.rs MOST");
+    fine("at most 67,108,864 bytes", "at most {} bytes <- const s.rs MOST");
+    fine("each 500 ms, 20,000 times", "each {} ms, {} times <- const s.rs PART ; const s.rs EACH");
+    fine("3 names, 100 seats", "{} names, {} seats <- const s.rs LIST ; const s.rs SEATS");
+    fine("the mask f01 of 5", "mask {x} of {} <- const s.rs MASK ; const s.rs LIST + 2");
+    fine("about 105 seats", "about {} seats <- const s.rs SEATS");
+
+    fails("at most 63 MiB", "at most {} MiB <- const s.rs MOST", "d.md:1: 63 is 67108864");
+    fails("at most 64 KiB", "at most {} KiB <- const s.rs MOST", "d.md:1: 64 is");
+    fails("a\n\nb 105 seats", "{} seats <- const s.rs SEATS", "d.md:3: 105 is 100");
+    fails("about 120 seats", "about {} seats <- const s.rs SEATS", "120 is 100");
+    fails("mask f02", "mask {x} <- const s.rs MASK", "f02 is 3841");
+}
+
+#[test]
+fn a_source_or_a_fragment_that_is_gone_fails() {
+    fails("at most 64", "at most {} <- const s.rs GONE", "GONE is not there");
+    fails("at most 64", "at most {} <- const gone.rs MOST", "gone.rs: No such file");
+    fails("at most 64", "at least {} <- const s.rs MOST", "d.md has no `at least {}`");
+    fails("at most 64", "at least {} <- const s.rs MOST", "d.md:1: 64");
+    fails("none", "[other.md]\n{} <- const s.rs MOST", "there is no document other.md");
+}
+
+#[test]
+fn a_text_with_a_number_is_compared() {
+    fine("12 things", "{} things <- text s.rs Holds {} things, 3 of");
+    fails("13 things", "{} things <- text s.rs Holds {} things", "13 is 12");
+    fails("12 things", "{} things <- text s.rs Has {} things", "is not there");
+    fails("7 of", "{} of <- text s.rs -> u8 { {} }", "with several numbers");
+    fails("7 of", "{} of <- text s.rs no hole", "needs one {}");
+}
+
+#[test]
+fn things_are_counted() {
+    fine("has 2 functions", "{} functions <- count *.rs ^fn");
+    fails("has 3 functions", "{} functions <- count *.rs ^fn", "3 is 2");
+    fails("has 2 functions", "{} functions <- count *.txt ^fn", "nothing is `^fn`");
+}
+
+#[test]
+fn a_rule_stands_for_its_fragment_its_section_or_its_page() {
+    let text = "# A\n\n2 of 3\n\n## B\n\n4\n\n### C\n\n5\n\n## D\n\n6";
+    assert_eq!(left(text).len(), 5);
+    assert_eq!(wrong(text, "2 of 3 <- spec a rule"), ["d.md:7: 4", "d.md:11: 5", "d.md:15: 6"]);
+    assert_eq!(wrong(text, "section B <- spec a rule"), ["d.md:3: 2", "d.md:3: 3", "d.md:15: 6"]);
+    fine(text, "page <- spec a rule");
+    fails(text, "section E <- spec a rule", "no number is left there");
+    fails("none", "page <- spec a rule", "no number is left there");
+    fails("none of", "none of <- spec a rule", "no number is left there");
+    fails("5", "page <- tested s.rs a_test", "s.rs has no test a_test");
+}
+
+#[test]
+fn a_test_that_a_row_names_runs() {
+    let documents = [("d.md".to_owned(), "5".to_owned())];
+    let named = |test: &str| {
+        let table = format!("[d.md]\npage <- tested tests/house/tests/numbers/planted.rs {test}");
+        check(&documents, &table, &[], &trapline_house::root()).wrong
+    };
+    assert!(named("a_test_that_a_row_names_runs").is_empty());
+    assert_eq!(named("wrong").len(), 1, "a function that is no test");
+}
+
+#[test]
+fn a_measurement_names_machine_and_date() {
+    let mark = "measured 2026-11-24 on a 2-core cloud machine";
+    fine(&format!("It takes 5 s\n({mark})."), "");
+    fine(&format!("- It takes 5 s ({mark})."), "");
+    fine(&format!("M{}, all of it:\n\n| a | 5 s |\n|---|---|\n| b | 6 s |", &mark[1..]), "");
+    fine(&format!("| a | 5 s |\n| b | 6 s |\n\nM{}.", &mark[1..]), "");
+    fine(&format!("Times, {mark}:\n\n| a | 5 s |\n| b | 6 s |"), "");
+    let section = mark.replacen("measured", "Measurements of this section:", 1);
+    fine(&format!("## A\n\n{section}.\n\n5 s\n\n### B\n\n6 s"), "");
+
+    assert_eq!(left("It takes 5 s (measured 2026-11-24)."), ["1: 5"]);
+    assert_eq!(left("It takes 5 s (measured on a 2-core cloud machine)."), ["1: 5", "1: 2"]);
+    assert_eq!(left(&format!("5 s ({mark}).\n\n6 s")), ["3: 6"]);
+    assert_eq!(left(&format!("Times, {mark}.\n\n| a | 6 s |")), ["3: 6"]);
+    assert_eq!(left(&format!("- 5 s ({mark}).\n- 6 s")), ["2: 6"]);
+    assert_eq!(left(&format!("| a | 5 s ({mark}) |\n| b | 6 s |")), ["2: 6"]);
+    assert_eq!(left(&format!("## A\n\n{section}.\n\n## B\n\n6 s")), ["7: 6"]);
+}
+
+#[test]
+fn an_exit_code_is_one_of_the_programs() {
+    fine("It ends with exit code 7, or with exit codes 0 and 7.", "");
+    fails("It ends\nwith exit code 9.", "", "d.md:2: no such exit code");
+}
+
+#[test]
+fn a_row_that_says_nothing_is_refused() {
+    for row in ["5 <- guess", "5", "{} <- spec a rule", "{} {} <- const s.rs MOST", "5 <- const s.rs MOST"] {
+        let read = super::table::rows(&format!("[d.md]\n{row}"));
+        assert!(read.is_err(), "{row}");
+    }
+    assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("numbers.txt").is_file());
+}
