@@ -36,7 +36,11 @@ fn run_cases(fetched: bool) -> (usize, Vec<String>) {
         let out = tempfile::tempdir().unwrap();
         let parts = field.join(PARTS);
         let variables: [(&str, &Path); 3] = [("CASE", case), ("PARTS", &parts), ("OUT", out.path())];
-        let run = || blocks.iter().for_each(|block| drop(block.run(&variables)));
+        let run = || {
+            for block in &blocks {
+                block.run(&variables);
+            }
+        };
         if std::panic::catch_unwind(run).is_err() {
             wrong.push(name);
         }
