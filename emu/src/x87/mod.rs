@@ -228,10 +228,7 @@ impl X87 {
         use Operation as O;
         let rounding = Rounding::new(self.control);
         let (Some(x), negative) = (a.finite(), a.is_negative()) else { return Answer::Invalid };
-        let Some(second) = b.finite().or((!operation.takes_two()).then_some(x)) else {
-            // The remainder of a division by infinity.
-            return Answer::rounded(rounding.round(x.exact(negative), false));
-        };
+        let second = b.finite().unwrap_or(x);
         let of = match operation {
             O::Fsin | O::Fcos | O::Fsincos | O::Fptan => {
                 return Angle::new(x, negative).answer(operation, rounding);

@@ -130,7 +130,8 @@ fn parts(a: F80) -> Answer {
 fn remainder(a: F80, b: F80) -> Option<Answer> {
     match (a.class(), b.class()) {
         (Class::Infinity, _) | (_, Class::Zero) => Some(Answer::Invalid),
-        (Class::Zero, _) => exact(a),
+        // Without an underflow, also where a denormal dividend stays one.
+        (_, Class::Infinity) | (Class::Zero, _) => exact(a.normalized()),
         _ => None,
     }
 }
