@@ -7,7 +7,8 @@
 //! knows its layout); `blocks` (the cells of its blocks); `mmu` (page walker and architectural TLB); `cpu` (registers,
 //! memory access, exceptions through the guest's IDT, instructions that the machine executes itself); `views` (patches
 //! and slots); `snapshot` (the state of a machine as data); `run` (hooks, counting, the run loop, and the [`Core`] that
-//! owns all parts). Beside them `devices` and `platform` (pure cores and their ports), `load` and `symbols`.
+//! owns all parts). Beside them `devices` and `platform` (pure cores and their ports), `x87` (its functions, pure), `load`
+//! and `symbols`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
@@ -33,6 +34,8 @@ mod run;
 mod snapshot;
 pub mod symbols;
 mod views;
+#[doc(hidden)]
+pub mod x87;
 
 pub use crate::cpu::{
     BootState, CpuMode, CrashReport, Fault, SentByte, SerialPort, StackShape, UserContext, Vector, Watch,

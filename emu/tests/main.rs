@@ -34,3 +34,4 @@ mod watch;
 mod watch_accesses;
 #[path = "common/watching.rs"]
 mod watching;
+mod x87;

@@ -10,12 +10,14 @@ pub enum Vector {
     Nmi = 2,
     Breakpoint = 3,
     InvalidOpcode = 6,
+    DeviceNotAvailable = 7,
     DoubleFault = 8,
     InvalidTss = 10,
     NotPresent = 11,
     Stack = 12,
     GeneralProtection = 13,
     Page = 14,
+    FloatingPoint = 16,
 }
 
 /// A fault to deliver: the instruction at EIP has not happened.
@@ -49,11 +51,15 @@ impl Fault {
     }
     /// #UD.
     pub fn ud() -> Self {
-        Fault { vector: Vector::InvalidOpcode as u8, error: None, cr2: None }
+        Self::without_code(Vector::InvalidOpcode)
     }
     /// #DB in place of an instruction.
     pub(crate) fn debug() -> Self {
-        Fault { vector: Vector::Debug as u8, error: None, cr2: None }
+        Self::without_code(Vector::Debug)
+    }
+    /// An exception without an error code.
+    pub(super) fn without_code(vector: Vector) -> Self {
+        Fault { vector: vector as u8, error: None, cr2: None }
     }
     /// An exception with an error code.
     pub(super) fn with(vector: Vector, error: u32) -> Self {

@@ -25,6 +25,7 @@ pub(crate) mod state;
 pub(crate) mod strings;
 mod translations;
 pub(crate) mod user;
+mod x87;
 
 pub use fault::{Fault, Vector};
 pub use port_io::{SentByte, SerialPort};

@@ -123,12 +123,12 @@ impl Cpu {
         (number, i.op_register(data).size() as u8)
     }
 
-    /// Whether it is an IN or OUT that changes no interrupt line and no time at which a device is due. To be asked before
-    /// it is executed.
+    /// Whether it changes no interrupt line and no time at which a device is due: some IN and OUT, and the functions of the
+    /// x87. To be asked before it is executed.
     pub(crate) fn is_inert(&self, i: &Instruction) -> bool {
         let out = i.mnemonic() == Mnemonic::Out;
         if !out && i.mnemonic() != Mnemonic::In {
-            return false;
+            return decode::x87_function(i).is_some();
         }
         let (port, size) = self.port_of(i);
         self.platform.is_inert(port, size, out)

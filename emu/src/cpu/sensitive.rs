@@ -30,6 +30,9 @@ impl Cpu {
     /// Executes one sensitive instruction at EIP, or says that the engine must execute it.
     pub(crate) fn sensitive(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Result<Done, Fault> {
         use Mnemonic as M;
+        if let Some(function) = decode::x87_function(i) {
+            return self.x87_function(function);
+        }
         match i.mnemonic() {
             _ if decode::has_vector_prefix(i) => Err(Fault::ud()),
             _ if self.lacks(i) => Err(Fault::ud()),

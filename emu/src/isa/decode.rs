@@ -1,5 +1,6 @@
 //! Decoding, and the one table of instructions that need the machine.
 
+use crate::x87::Operation;
 use iced_x86::{
     Code, CodeSize, ConditionCode, Decoder, DecoderError, DecoderOptions, EncodingKind, FlowControl,
     Instruction, Mnemonic, OpAccess, OpCodeTableKind, OpKind, Register,
@@ -73,7 +74,7 @@ pub(crate) fn kind(i: &Instruction) -> Kind {
         M::Lahf | M::Sahf if i.len() > 1 => Kind::Sensitive,
         // The engine sign-extends what they add to the stack pointer.
         M::Ret if i.op_count() == 1 && i.immediate16() > 0x7fff => Kind::Sensitive,
-        _ if loses_flags(i) => Kind::Sensitive,
+        _ if loses_flags(i) || x87_function(i).is_some() => Kind::Sensitive,
         M::Iret | M::Iretd | M::Iretq => Kind::Iret,
         M::Sysret | M::Sysretq => Kind::Sysret,
         _ if is_far(i) || matches!(i.mnemonic(), M::Sysexit | M::Sysexitq) => Kind::Far,
@@ -174,6 +175,26 @@ pub(crate) fn is_x87(i: &Instruction) -> bool {
     let form = i.op_code();
     let first = form.op_code() >> (8 * (form.op_code_len() - 1));
     matches!(first, 0xd8..=0xdf) && form.table() == OpCodeTableKind::Normal
+}
+
+/// The function that an instruction computes which the engine leaves to the host's C library.
+pub(crate) fn x87_function(i: &Instruction) -> Option<Operation> {
+    use Mnemonic as M;
+    Some(match i.mnemonic() {
+        M::F2xm1 => Operation::F2xm1,
+        M::Fyl2x => Operation::Fyl2x,
+        M::Fptan => Operation::Fptan,
+        M::Fpatan => Operation::Fpatan,
+        M::Fxtract => Operation::Fxtract,
+        M::Fprem1 => Operation::Fprem1,
+        M::Fprem => Operation::Fprem,
+        M::Fyl2xp1 => Operation::Fyl2xp1,
+        M::Fsincos => Operation::Fsincos,
+        M::Fscale => Operation::Fscale,
+        M::Fsin => Operation::Fsin,
+        M::Fcos => Operation::Fcos,
+        _ => return None,
+    })
 }
 
 /// Count register of a repeated instruction of an address size.

@@ -102,6 +102,7 @@ pub(super) fn is_executed_in_hook(i: &Instruction) -> bool {
     ports
         || control
         || decode::is_set_in_memory(i)
+        || decode::x87_function(i).is_some()
         || matches!(
             i.mnemonic(),
             M::Cpuid | M::Rdmsr | M::Invlpg | M::Syscall | M::Sysenter | M::Loope | M::Loopne

@@ -89,7 +89,6 @@ pub fn known(i: &Instruction, shape: Shape) -> Option<&'static str> {
     let away = matches!(shape, Shape::Absent | Shape::Torn);
     match i.mnemonic() {
         M::Rcpps | M::Rcpss | M::Rsqrtps | M::Rsqrtss => Some("an approximation, exact in the engine"),
-        M::Fsin | M::Fcos | M::Fsincos | M::Fptan | M::Fpatan => Some("computed in double precision"),
         M::Fcomi | M::Fcomip | M::Fucomi | M::Fucomip => Some("leaves OF, SF and AF as they were"),
         M::Enter => Some("does not touch the stack at the new stack pointer"),
         M::Ldmxcsr if !away => Some("takes reserved bits of MXCSR"),
