@@ -38,6 +38,8 @@ impl Checker<'_> {
         let sentence = format!(
             "the inlines and translators of this program expand to more than {MOST} operations; put what is used more than once into a variable"
         );
+        // What is used is too large, not where it ends to be so.
+        let pos = self.used_at.unwrap_or(pos);
         Err(pos.error("D_PROG_LARGE", sentence))
     }
 

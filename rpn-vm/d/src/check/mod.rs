@@ -45,14 +45,26 @@ pub(crate) struct Checker<'a> {
     done: Done,
     /// How deep the expression is that is being read, through the inlines and translators that it uses.
     depth: u32,
+    /// Where the program uses the inline or translator that is being expanded.
+    used_at: Option<Pos>,
     /// One branch of the last conditional is an address from `alloca()`, and the other is not.
     mixed: bool,
 }
 
 impl<'a> Checker<'a> {
     pub fn new(types: &'a mut TypeTable, scope: &'a mut Scope, options: &'a Options) -> Self {
-        let (descriptions, in_library, depth) = (Vec::new(), false, 0);
-        Self { types, scope, options, descriptions, in_library, done: Done::default(), depth, mixed: false }
+        let (descriptions, in_library, depth, used_at) = (Vec::new(), false, 0, None);
+        Self {
+            types,
+            scope,
+            options,
+            descriptions,
+            in_library,
+            done: Done::default(),
+            depth,
+            used_at,
+            mixed: false,
+        }
     }
 
     /// What a clause does: the predicate, and the steps.

@@ -218,6 +218,9 @@ impl Checker<'_> {
             let sentence = format!("inlines and translators use each other more than {DEEPEST} deep");
             return Err(pos.error("D_SYNTAX", sentence));
         }
+        if self.scope.bound.is_empty() {
+            self.used_at = Some(pos);
+        }
         self.scope.bound.push(names);
         Ok(())
     }
