@@ -59,6 +59,12 @@ pub mod d {
     pub const STORE: u64 = 0x105;
     /// Number of `d_copy`.
     pub const COPY: u64 = 0x106;
+    /// What [`COPY`] copies: bytes, a string into an array of characters, a string to where one lies.
+    pub const COPY_BYTES: u64 = 0;
+    /// A string, and zeroes after it up to the end of the array.
+    pub const COPY_TEXT: u64 = 1;
+    /// A string and its end.
+    pub const COPY_STRING: u64 = 2;
     /// Number of `d_assign`.
     pub const ASSIGN: u64 = 0x107;
     /// Number of `d_builtin`.
@@ -307,7 +313,7 @@ pub const SERVICES: &[Service] = &[
         number: d::COPY,
         name: "d_copy",
         stack: "to from size text --",
-        does: "copies bytes, or a string if `text` is 1, to memory of the D program; never to the guest's",
+        does: "copies bytes, a string into an array of characters if `text` is 1, or a string with its end if it is 2, to memory of the D program; never to the guest's",
         observes: true,
     },
     Service {

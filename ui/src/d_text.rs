@@ -95,8 +95,21 @@ impl Cpp {
             None => Ok(DText { text: with_pragmas(done.text, &kept).into_bytes(), ..text }),
             Some(found) => {
                 let message = format!("the preprocessor refuses the text: {}", found.message);
-                let error = Error { tag: "D_CPP_ERR", line: found.line, column: 0, message, help: None };
-                let (name, is_file, text_line) = (text.name, text.is_file, found.source.clone());
+                let (line, text_line) = (found.line, found.source.clone());
+                let error = Error {
+                    tag: "D_CPP_ERR",
+                    line,
+                    column: 0,
+                    text_line: line,
+                    text: 0,
+                    message,
+                    help: None,
+                };
+                // It may be in an included file.
+                let (name, is_file) = match found.file == text.name {
+                    true => (text.name, text.is_file),
+                    false => (found.file.clone(), true),
+                };
                 Err(TextError::Cpp(DError::Text { name, is_file, error, text_line }))
             }
         }

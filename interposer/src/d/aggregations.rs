@@ -137,7 +137,7 @@ impl Aggregations {
         let at = state.keys.len() as u32;
         state.index.insert(key, at);
         state.keys.push(key.to_vec());
-        state.values.extend(table.kind.initial(table.signed));
+        state.values.extend(table.kind.initial());
         Some(at)
     }
 
@@ -167,8 +167,7 @@ impl Aggregations {
         else {
             return;
         };
-        // An empty `min` or `max` is shown as 0 too, and is replaced by the next value.
-        let initial = table.kind.initial(table.signed);
+        let initial = table.kind.initial();
         for value in state.values.chunks_exact_mut(initial.len().max(1)) {
             value.copy_from_slice(&initial);
         }

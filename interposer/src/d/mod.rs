@@ -367,11 +367,12 @@ impl Runtime {
         records
     }
 
-    /// Ends the clause by a fault: its records are dropped, and ERROR receives the fault.
-    pub fn fail(&mut self, fault: DFault) {
+    /// Ends the clause by a fault: its own record is dropped, and ERROR receives the fault. The records of speculations that
+    /// it has committed before are whole, and are returned.
+    pub fn fail(&mut self, fault: DFault) -> Vec<(u32, Vec<u8>)> {
         self.record.truncate(0);
-        self.committed.clear();
         self.fault = Some(fault);
+        std::mem::take(&mut self.committed)
     }
 
     /// The status given to `exit()`.

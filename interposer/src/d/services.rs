@@ -2,7 +2,7 @@
 
 use super::{Failure, Reading, Runtime, World, bad_address, dynamics, thrown};
 use trapline_rpn::services::ASSERTION;
-use trapline_rpn::services::d::{self, Builtin, Function, fault};
+use trapline_rpn::services::d::{self, Builtin, COPY_STRING, COPY_TEXT, Function, fault};
 use trapline_rpn::{CallkError, CallkStack};
 use trapline_trace::d::{Action, Field, FixedKey, FixedKeys, Writer};
 
@@ -359,14 +359,19 @@ impl Runtime {
         }
     }
 
-    /// Copies bytes, or a string into an array of characters.
+    /// Copies bytes, a string into an array of characters, or a string to where one lies.
     fn copy(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
-        let (is_text, size, from, to) = (stack.pop() != 0, stack.pop(), stack.pop(), stack.pop());
+        let (kind, size, from, to) = (stack.pop(), stack.pop(), stack.pop(), stack.pop());
         let size = usize::try_from(size)
             .ok()
             .filter(|size| *size <= LONGEST * 16)
             .ok_or_else(|| bad_address(from))?;
-        let bytes = if is_text {
+        let bytes = if kind == COPY_STRING {
+            // Its end follows where the memory of a string has room for it.
+            let mut text = if from == 0 { Vec::new() } else { self.text_up_to(from, size, world)? };
+            text.resize((text.len() + 1).min(size), 0);
+            text
+        } else if kind == COPY_TEXT {
             let mut text = self.text_up_to(from, size, world)?;
             text.resize(size, 0);
             text
@@ -443,8 +448,10 @@ impl Runtime {
                 return Err(thrown(fault::OPERATION, 0));
             }
             Function::Speculate => {
-                // From here on, records go to the speculation, or are dropped if there is none.
-                self.hot.speculating = Some(if self.speculations.is_active(first) { first } else { 0 });
+                // From here on, records go to the speculation. Without one the clause ends, as the compiler has it.
+                let active = self.speculations.is_active(first);
+                self.hot.speculating = active.then_some(first);
+                return Ok(active.into());
             }
             Function::Commit => {
                 self.hot.left = true;

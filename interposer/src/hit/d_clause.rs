@@ -301,9 +301,10 @@ impl Interposer {
             let (kind, address) = fault_of(thrown.code, thrown.parm1);
             let fault =
                 DFault { probe: id.into(), clause: clause.into(), at: thrown.at.into(), kind, address };
-            d.fail(fault);
+            let committed = d.fail(fault);
             self.stats.exceptions += 1;
             let before = d.of_firing(&program.lv);
+            self.record_clauses(core, number, (&committed, at.0), outcome);
             let mut error = Writer::default();
             error.part(ERROR_PART);
             [fault.kind, fault.address, fault.clause, fault.probe]
@@ -321,15 +322,7 @@ impl Interposer {
             self.count_clause(core, index, at.1, outcome);
         } else if outcome.recorded() {
             let records = d.take_records(index);
-            let mut dropped = 0;
-            for (probe, data) in &records {
-                dropped += u64::from(!self.record_clause(core, (*probe, at.0), data, outcome));
-            }
-            if dropped > 0
-                && let Some(d) = self.inserted.programs.get_mut(number).and_then(|p| p.d.as_deref_mut())
-            {
-                d.count_drops(dropped);
-            }
+            self.record_clauses(core, number, (&records, at.0), outcome);
             if !records.is_empty() {
                 self.count_clause(core, index, at.1, outcome);
             }
@@ -338,6 +331,25 @@ impl Interposer {
         let asked = self.changed(core, at.1);
         if (exit.is_some() || asked) && self.stops.by.is_none() {
             self.stop_here(core, index, at.1);
+        }
+    }
+
+    /// Records what a clause of a program has released, and counts what does not fit the channel.
+    fn record_clauses(
+        &mut self,
+        core: &mut Core,
+        program: usize,
+        (records, at): (&[(u32, Vec<u8>)], u64),
+        outcome: &Outcome,
+    ) {
+        let mut dropped = 0;
+        for (probe, data) in records {
+            dropped += u64::from(!self.record_clause(core, (*probe, at), data, outcome));
+        }
+        if dropped > 0
+            && let Some(d) = self.inserted.programs.get_mut(program).and_then(|p| p.d.as_deref_mut())
+        {
+            d.count_drops(dropped);
         }
     }
 

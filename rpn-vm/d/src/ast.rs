@@ -132,6 +132,14 @@ pub(crate) struct Expr {
     pub kind: ExprKind,
 }
 
+/// A binary operator with its right operand.
+#[derive(Debug, Clone)]
+pub(crate) struct Link {
+    pub pos: Pos,
+    pub op: &'static str,
+    pub right: Expr,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) enum ExprKind {
     Int(IntLiteral),
@@ -156,11 +164,13 @@ pub(crate) enum ExprKind {
     Unary(&'static str, Box<Expr>),
     /// `x++` and `x--`.
     After(&'static str, Box<Expr>),
-    Binary(&'static str, Box<Expr>, Box<Expr>),
+    /// An operand, and the operators that are applied to it one after the other, each with its right operand.
+    Binary(Box<Expr>, Vec<Link>),
     /// An assignment; the operator without its `=`.
     Assign(&'static str, Box<Expr>, Box<Expr>),
     Conditional(Box<Expr>, Box<Expr>, Box<Expr>),
-    Comma(Box<Expr>, Box<Expr>),
+    /// Expressions with commas between them, two or more.
+    Comma(Vec<Expr>),
     Cast(Box<TypeName>, Box<Expr>),
     SizeofType(Box<TypeName>),
     Sizeof(Box<Expr>),

@@ -30,6 +30,11 @@ pub struct CompiledClause {
     pub handler: Arc<Verified>,
     /// The line of each instruction.
     pub lines: Box<[u32]>,
+    /// The line of the text where the clause begins, and that of each instruction, whatever the markers of the preprocessor
+    /// say.
+    pub text_line: u32,
+    /// As [`CompiledClause::text_line`].
+    pub text_lines: Box<[u32]>,
 }
 
 /// A program that has been compiled.
@@ -106,6 +111,11 @@ impl Compiler {
     /// # Errors
     /// The first error in it.
     pub fn add(&mut self, text: &[u8], arguments: &[Vec<u8>], variable: MacroVariable<'_>) -> Result<()> {
+        let number = self.texts;
+        self.add_text(text, arguments, variable).map_err(|error| Error { text: number, ..error })
+    }
+
+    fn add_text(&mut self, text: &[u8], arguments: &[Vec<u8>], variable: MacroVariable<'_>) -> Result<()> {
         self.libraries(text)?;
         let used = Cell::new(0usize);
         let defaults = self.options.flag("defaultargs") || has_option(text, "defaultargs");
@@ -210,7 +220,8 @@ impl Compiler {
         let mut compiled = Vec::new();
         for clause in clauses {
             let mut code = Code::new(&types, (CLAUSE_SLOTS, scope.slots));
-            code.clause(clause.predicate.as_ref(), &clause.steps, clause.pos)?;
+            let in_text = |error: Error| Error { text: clause.text, ..error };
+            code.clause(clause.predicate.as_ref(), &clause.steps, clause.pos).map_err(in_text)?;
             let limits = Limits {
                 width: Width::W64,
                 logmax: 0,
@@ -224,7 +235,7 @@ impl Compiler {
             };
             let unverified = Unverified { code: code.code, routines: vec![0], limits };
             let handler = verify(unverified).map_err(|error| {
-                clause.pos.error("D_VERIFY", format!("the clause's code cannot run: {error}"))
+                in_text(clause.pos.error("D_VERIFY", format!("the clause's code cannot run: {error}")))
             })?;
             compiled.push(CompiledClause {
                 descriptions: clause.descriptions,
@@ -232,6 +243,8 @@ impl Compiler {
                 text: clause.text,
                 handler: Arc::new(handler),
                 lines: code.lines.into(),
+                text_line: clause.pos.text_line,
+                text_lines: code.text_lines.into(),
             });
         }
         let Scope { tables, destructive, panics, commands, .. } = scope;

@@ -11,7 +11,7 @@ use crate::scope::{InlineName, Owner, TranslatorName};
 use crate::types::{Kind, Member, TypeId};
 use std::sync::Arc;
 
-/// Most elements that an array may have: its offsets must stay in 32 bits.
+/// Most elements that an array may have, and most bytes of a type: its offsets must stay in 32 bits.
 const LONGEST: u64 = 1 << 24;
 
 /// A type that was derived, with the keys of an associative array.
@@ -211,6 +211,11 @@ impl Checker<'_> {
             return Err(pos.error("D_UNKNOWN", sentence));
         }
         let (size, align) = (self.types.size(ty), self.types.align(ty));
+        if layout.end.div_ceil(8).saturating_add(size) > LONGEST {
+            let sentence =
+                format!("the struct or union has more than {LONGEST} bytes with its member '{name}'");
+            return Err(pos.error("D_DECL_BIG", sentence));
+        }
         let Some(bits) = &declarator.bits else {
             layout.add(name, ty, size, align);
             return Ok(());

@@ -8,10 +8,14 @@ use trapline_rpn::near_miss;
 pub struct Error {
     /// DTrace's tag, such as `D_SYNTAX`; `-xerrtags` shows it.
     pub tag: &'static str,
-    /// Line of the text, from 1.
+    /// Line of the file, from 1: of the included one, where the preprocessor has put it into the text.
     pub line: u32,
     /// Column of that line in characters, from 1; 0 where only the line is known.
     pub column: u32,
+    /// Line of the text as the compiler was given it, from 1.
+    pub text_line: u32,
+    /// The number of the text.
+    pub text: usize,
     /// What is wrong, in DTrace's words where it has some.
     pub message: String,
     /// What was probably meant.
@@ -32,12 +36,15 @@ impl Error {
 pub(crate) struct Pos {
     pub line: u32,
     pub column: u32,
+    /// The line of the text, whatever its directives say.
+    pub text_line: u32,
 }
 
 impl Pos {
     /// An error here.
     pub fn error(self, tag: &'static str, message: impl Into<String>) -> Error {
-        Error { tag, line: self.line, column: self.column, message: message.into(), help: None }
+        let Self { line, column, text_line } = self;
+        Error { tag, line, column, text_line, text: 0, message: message.into(), help: None }
     }
 }
 

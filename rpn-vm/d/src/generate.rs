@@ -7,13 +7,14 @@
 //! only a conversion that drops bits costs anything. What the machine has no instruction for is a service.
 
 mod assign;
+mod compare;
 mod shifts;
 
 use crate::error::{Pos, Result};
 use crate::node::{Node, NodeKind, Place, Service, Step};
 use crate::types::{TypeId, TypeTable};
 use assign::Leaves;
-use trapline_rpn::services::d::{self, Builtin};
+use trapline_rpn::services::d::{self, Builtin, Function};
 use trapline_rpn::{Insn, Op};
 
 /// Instructions that a clause may have: a run may take no more.
@@ -24,7 +25,9 @@ pub(crate) struct Code<'t> {
     types: &'t TypeTable,
     pub code: Vec<Insn>,
     pub lines: Vec<u32>,
-    line: u32,
+    /// The same, of the text.
+    pub text_lines: Vec<u32>,
+    at: Pos,
     /// Where local variables of a clause begin.
     pub clause_slots: (u32, u32),
 }
@@ -35,12 +38,14 @@ struct Jump(usize);
 impl<'t> Code<'t> {
     /// `slots` says where the clause's own variables are numbered from: as the scope has them, and as they lie.
     pub fn new(types: &'t TypeTable, clause_slots: (u32, u32)) -> Self {
-        Self { types, code: Vec::new(), lines: Vec::new(), line: 0, clause_slots }
+        let (code, lines, text_lines) = (Vec::new(), Vec::new(), Vec::new());
+        Self { types, code, lines, text_lines, at: Pos::default(), clause_slots }
     }
 
     fn emit(&mut self, op: Op, arg: u64) {
         self.code.push(Insn { op, arg });
-        self.lines.push(self.line);
+        self.lines.push(self.at.line);
+        self.text_lines.push(self.at.text_line);
     }
 
     fn push(&mut self, value: u64) {
@@ -75,7 +80,7 @@ impl<'t> Code<'t> {
 
     /// A whole clause.
     pub fn clause(&mut self, predicate: Option<&Node>, steps: &[Step], pos: Pos) -> Result<()> {
-        self.line = pos.line;
+        self.at = pos;
         if let Some(predicate) = predicate {
             self.value(predicate);
             let holds = self.jump(Op::Jnz);
@@ -116,7 +121,7 @@ impl<'t> Code<'t> {
 
     /// Evaluates for what it does.
     fn evaluate(&mut self, node: &Node) {
-        self.line = node.pos.line;
+        self.at = node.pos;
         match &node.kind {
             NodeKind::Assign { place, value } => self.assign(place, value, node.ty, false),
             NodeKind::Update { place, op, value, .. } => {
@@ -129,9 +134,14 @@ impl<'t> Code<'t> {
                 }
             }
             NodeKind::Const(_) | NodeKind::Text(_) | NodeKind::Translated { .. } => {}
-            NodeKind::Comma(left, right) => {
-                self.evaluate(left);
-                self.evaluate(right);
+            NodeKind::Comma(..) => {
+                let (mut rest, mut last) = (Vec::new(), node);
+                while let NodeKind::Comma(left, right) = &last.kind {
+                    rest.push(right);
+                    last = left;
+                }
+                self.evaluate(last);
+                rest.into_iter().rev().for_each(|node| self.evaluate(node));
             }
             _ => {
                 self.value(node);
@@ -154,10 +164,42 @@ impl<'t> Code<'t> {
             self.push(operand);
         }
         self.call(service.number);
+        if service.number == d::CALL && service.operand == Some(Function::Speculate.number()) {
+            // Without a speculation, the rest of the clause does not run.
+            let active = self.jump(Op::Jnz);
+            self.emit(Op::Abort, 0);
+            self.land(active);
+        }
     }
 
     /// Pushes the value of an expression.
+    ///
+    /// Operators whose first operands are operators are a chain of any length, which is followed in a loop.
     pub fn value(&mut self, node: &Node) {
+        let mut chain = Vec::new();
+        let mut last = node;
+        while let Some(operand) = self.begin(last) {
+            chain.push(last);
+            last = operand;
+        }
+        self.operand(last);
+        while let Some(node) = chain.pop() {
+            self.operator(node);
+        }
+    }
+
+    /// The operand that an operator evaluates first, after what comes before it. None for what is no operator.
+    fn begin<'n>(&mut self, node: &'n Node) -> Option<&'n Node> {
+        match &node.kind {
+            NodeKind::Compare(op, left, right) => Some(self.begin_compare(op, left, right)),
+            // Its left side has no value.
+            NodeKind::Comma(..) => None,
+            _ => node.first(),
+        }
+    }
+
+    /// What is no operator.
+    fn operand(&mut self, node: &Node) {
         match &node.kind {
             NodeKind::Const(value) | NodeKind::Text(value) => self.push(*value),
             NodeKind::Load(place) => self.load(place, node.ty),
@@ -165,42 +207,6 @@ impl<'t> Code<'t> {
             NodeKind::Update { place, op, value, after } => {
                 let leaves = if *after { Leaves::Old } else { Leaves::New };
                 self.update(place, op, value, (node.ty, leaves));
-            }
-            NodeKind::Unary(op, operand) => {
-                self.value(operand);
-                self.emit(Op::Neg, 0);
-                if *op == "-" {
-                    self.push(1);
-                    self.emit(Op::Add, 0);
-                }
-            }
-            NodeKind::Binary(op, left, right) => {
-                self.value(left);
-                match right.constant() {
-                    Some(count) if matches!(*op, "<<" | ">>") => self.shift_by(op, count & 63, node.ty),
-                    Some(by) if *op == "-" => {
-                        self.push(by.wrapping_neg());
-                        self.emit(Op::Add, 0);
-                    }
-                    _ => {
-                        self.value(right);
-                        self.arithmetic(op, node.ty);
-                    }
-                }
-            }
-            NodeKind::Compare(op, left, right) => self.compare(op, left, right),
-            NodeKind::Not(operand) => {
-                self.value(operand);
-                self.truth(Op::Jz);
-            }
-            NodeKind::And(left, right) => self.short(Op::Jz, left, right),
-            NodeKind::Or(left, right) => self.short(Op::Jnz, left, right),
-            NodeKind::Xor(left, right) => {
-                self.value(left);
-                self.truth(Op::Jnz);
-                self.value(right);
-                self.truth(Op::Jnz);
-                self.emit(Op::Xor, 0);
             }
             NodeKind::Conditional(condition, yes, no) => {
                 self.value(condition);
@@ -218,17 +224,51 @@ impl<'t> Code<'t> {
                 self.evaluate(left);
                 self.value(right);
             }
-            NodeKind::Convert(operand) => {
-                self.value(operand);
-                self.cut(node.ty);
-            }
             NodeKind::Service { service, arguments } => {
                 self.service(*service, arguments);
                 if !service.gives {
                     self.push(0);
                 }
             }
-            NodeKind::Translated { .. } => self.push(0),
+            // What a translator makes has no value; operators are not here.
+            _ => self.push(0),
+        }
+    }
+
+    /// An operator whose first operand is on top.
+    fn operator(&mut self, node: &Node) {
+        match &node.kind {
+            NodeKind::Unary(op, _) => {
+                self.emit(Op::Neg, 0);
+                if *op == "-" {
+                    self.push(1);
+                    self.emit(Op::Add, 0);
+                }
+            }
+            NodeKind::Binary(op, _, right) => match right.constant() {
+                Some(count) if matches!(*op, "<<" | ">>") => self.shift_by(op, count & 63, node.ty),
+                Some(by) if *op == "-" => {
+                    self.push(by.wrapping_neg());
+                    self.emit(Op::Add, 0);
+                }
+                _ => {
+                    self.value(right);
+                    self.arithmetic(op, node.ty);
+                }
+            },
+            NodeKind::Compare(op, left, right) => self.compare(op, left, right),
+            NodeKind::Not(_) => self.truth(Op::Jz),
+            NodeKind::And(_, right) => self.short(Op::Jz, right),
+            NodeKind::Or(_, right) => self.short(Op::Jnz, right),
+            NodeKind::Xor(_, right) => {
+                self.truth(Op::Jnz);
+                self.value(right);
+                self.truth(Op::Jnz);
+                self.emit(Op::Xor, 0);
+            }
+            NodeKind::Convert(from) if self.widens(from, node.ty) => {}
+            NodeKind::Convert(_) => self.cut(node.ty),
+            _ => {}
         }
     }
 
@@ -246,8 +286,7 @@ impl<'t> Code<'t> {
     }
 
     /// `&&` and `||`: the right side is evaluated unless the jump is taken on the left one.
-    fn short(&mut self, decided: Op, left: &Node, right: &Node) {
-        self.value(left);
+    fn short(&mut self, decided: Op, right: &Node) {
         let end = self.jump(decided);
         self.drop();
         self.value(right);
@@ -298,58 +337,6 @@ impl<'t> Code<'t> {
         }
     }
 
-    /// Whether a value is extended as its type asks, so that two of less than 64 bits can be compared by a difference.
-    fn is_exact(node: &Node) -> bool {
-        match &node.kind {
-            NodeKind::Load(_) | NodeKind::Convert(_) => true,
-            NodeKind::Const(value) => i32::try_from(*value as i64).is_ok(),
-            _ => false,
-        }
-    }
-
-    fn compare(&mut self, op: &str, left: &Node, right: &Node) {
-        let (size, signed) = self.types.int(left.ty);
-        if matches!(op, "==" | "!=") {
-            self.value(left);
-            if right.constant() != Some(0) {
-                self.value(right);
-                self.emit(Op::Sub, 0);
-            }
-            self.truth(if op == "==" { Op::Jz } else { Op::Jnz });
-            return;
-        }
-        if size < 8 && Self::is_exact(left) && Self::is_exact(right) || signed && right.constant() == Some(0)
-        {
-            self.value(left);
-            if right.constant() != Some(0) {
-                self.value(right);
-                self.emit(Op::Xchg, 0);
-                self.emit(Op::Sub, 0);
-            }
-            self.truth(match op {
-                "<" => Op::Jlt,
-                "<=" => Op::Jle,
-                ">" => Op::Jgt,
-                _ => Op::Jge,
-            });
-            return;
-        }
-        // The service asks whether the first is less. Of two operands the left one is evaluated first.
-        let turned = matches!(op, ">" | "<=");
-        let constant = left.constant().or(right.constant()).is_some();
-        let (first, second) = if turned && constant { (right, left) } else { (left, right) };
-        self.value(first);
-        self.value(second);
-        if turned && !constant {
-            self.emit(Op::Xchg, 0);
-        }
-        self.call(if signed { d::LESS } else { d::BELOW });
-        if matches!(op, "<=" | ">=") {
-            self.push(1);
-            self.emit(Op::Xor, 0);
-        }
-    }
-
     /// The address of a place in memory.
     fn address(&mut self, place: &Place) {
         match place {
@@ -372,11 +359,18 @@ impl<'t> Code<'t> {
             NodeKind::Load(Place::Memory { address, .. }) if self.types.by_reference(node.ty) => {
                 self.target(address)
             }
-            NodeKind::Binary("+", left, right) => {
-                // The offset may come first, as in `1 + p`.
-                self.target(left);
-                self.target(right);
-                self.emit(Op::Add, 0);
+            NodeKind::Binary("+", ..) => {
+                let (mut rest, mut last) = (Vec::new(), node);
+                while let NodeKind::Binary("+", left, right) = &last.kind {
+                    rest.push(right);
+                    last = left;
+                }
+                self.target(last);
+                for right in rest.into_iter().rev() {
+                    // The offset may come first, as in `1 + p`.
+                    self.target(right);
+                    self.emit(Op::Add, 0);
+                }
             }
             _ => self.value(node),
         }

@@ -95,7 +95,9 @@ const fn marks(first: u8) -> &'static [&'static str] {
 pub(crate) struct Lexer<'t> {
     text: &'t [u8],
     at: usize,
+    /// As directives say.
     line: u32,
+    text_line: u32,
     line_start: usize,
     pub pragmas: Vec<(Pos, Pragma)>,
     /// Brackets that are open, for DTrace's messages.
@@ -115,7 +117,7 @@ fn is_description(byte: u8) -> bool {
 impl<'t> Lexer<'t> {
     pub fn new(text: &'t [u8], macros: &'t dyn Fn(&str) -> Option<Vec<u8>>) -> Self {
         let (pragmas, open) = (Vec::new(), Vec::new());
-        Self { text, at: 0, line: 1, line_start: 0, pragmas, open, macros, in_predicate: false }
+        Self { text, at: 0, line: 1, text_line: 1, line_start: 0, pragmas, open, macros, in_predicate: false }
     }
 
     fn peek(&self, ahead: usize) -> u8 {
@@ -124,12 +126,14 @@ impl<'t> Lexer<'t> {
 
     /// The place of the next character.
     pub fn pos(&self) -> Pos {
-        Pos { line: self.line, column: (self.at - self.line_start + 1) as u32 }
+        let column = (self.at - self.line_start + 1) as u32;
+        Pos { line: self.line, column, text_line: self.text_line }
     }
 
     fn newline(&mut self) {
         self.at += 1;
         self.line += 1;
+        self.text_line += 1;
         self.line_start = self.at;
     }
 

@@ -24,6 +24,7 @@ mod guest;
 mod headers;
 mod lex;
 mod library;
+mod markers;
 mod node;
 mod options;
 mod parse;
@@ -39,5 +40,6 @@ pub use guest::{
     TypeTag, Types,
 };
 pub use headers::header;
+pub use markers::file_of;
 pub use options::{OptionError, Options};
 pub use types::Model;

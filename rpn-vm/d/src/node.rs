@@ -1,8 +1,12 @@
 //! Expressions whose names and types are resolved, from which code is generated.
 
+mod first;
+
 use crate::error::Pos;
 use crate::types::TypeId;
 use trapline_rpn::services::d::{self, Function};
+
+pub(crate) use first::First;
 
 /// A typed expression.
 #[derive(Debug, Clone)]
@@ -43,19 +47,19 @@ pub(crate) enum NodeKind {
         after: bool,
     },
     /// `-` and `~`.
-    Unary(&'static str, Box<Node>),
+    Unary(&'static str, First),
     /// Arithmetic on operands of the node's own type.
-    Binary(&'static str, Box<Node>, Box<Node>),
+    Binary(&'static str, First, Box<Node>),
     /// A comparison of operands of one type.
-    Compare(&'static str, Box<Node>, Box<Node>),
-    Not(Box<Node>),
-    And(Box<Node>, Box<Node>),
-    Or(Box<Node>, Box<Node>),
-    Xor(Box<Node>, Box<Node>),
+    Compare(&'static str, First, Box<Node>),
+    Not(First),
+    And(First, Box<Node>),
+    Or(First, Box<Node>),
+    Xor(First, Box<Node>),
     Conditional(Box<Node>, Box<Node>, Box<Node>),
-    Comma(Box<Node>, Box<Node>),
+    Comma(First, Box<Node>),
     /// A conversion to the node's own type.
-    Convert(Box<Node>),
+    Convert(First),
     Service {
         service: Service,
         arguments: Vec<Node>,
@@ -81,11 +85,12 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    fn has_effect(&self) -> bool {
+    /// The expressions in it.
+    fn parts(&self) -> &[Node] {
         match self {
-            Self::Slot(_) | Self::Text { .. } => false,
-            Self::Dynamic { keys, .. } => keys.iter().any(Node::has_effect),
-            Self::Memory { address, .. } => address.has_effect(),
+            Self::Slot(_) | Self::Text { .. } => &[],
+            Self::Dynamic { keys, .. } => keys,
+            Self::Memory { address, .. } => std::slice::from_ref(&**address),
         }
     }
 }
@@ -127,25 +132,32 @@ impl Node {
 
     /// Whether evaluating it twice is something else than evaluating it once.
     pub fn has_effect(&self) -> bool {
-        match &self.kind {
-            NodeKind::Assign { .. } | NodeKind::Update { .. } => true,
-            NodeKind::Const(_) | NodeKind::Text(_) => false,
-            NodeKind::Load(place) => place.has_effect(),
-            NodeKind::Unary(_, one) | NodeKind::Not(one) | NodeKind::Convert(one) => one.has_effect(),
-            NodeKind::Translated { input, .. } => input.has_effect(),
-            NodeKind::Binary(_, one, other)
-            | NodeKind::Compare(_, one, other)
-            | NodeKind::And(one, other)
-            | NodeKind::Or(one, other)
-            | NodeKind::Xor(one, other)
-            | NodeKind::Comma(one, other) => one.has_effect() || other.has_effect(),
-            NodeKind::Conditional(one, two, three) => {
-                one.has_effect() || two.has_effect() || three.has_effect()
+        let mut open = vec![self];
+        while let Some(node) = open.pop() {
+            let own = match &node.kind {
+                NodeKind::Assign { .. } | NodeKind::Update { .. } => true,
+                NodeKind::Service { service, .. } => service.has_effect(),
+                _ => false,
+            };
+            if own {
+                return true;
             }
-            NodeKind::Service { service, arguments } => {
-                service.has_effect() || arguments.iter().any(Self::has_effect)
-            }
+            open.extend(node.first());
+            open.extend(node.inner());
         }
+        false
+    }
+
+    /// The number of nodes in it, and how deep they are one inside the other. First operands do not count as inside.
+    pub fn measure(&self) -> (u64, u32) {
+        let (mut count, mut deepest) = (0, 0);
+        let mut open = vec![(self, 0)];
+        while let Some((node, depth)) = open.pop() {
+            (count, deepest) = (count + 1, depth.max(deepest));
+            open.extend(node.first().map(|first| (first, depth)));
+            open.extend(node.inner().map(|inner| (inner, depth + 1)));
+        }
+        (count, deepest)
     }
 
     /// The integer, if it is a constant.

@@ -79,6 +79,8 @@ pub(crate) struct Scope {
     pub translators: Vec<TranslatorName>,
     /// Parameters of the inline or translator that is being expanded.
     pub bound: Vec<BTreeMap<String, Node>>,
+    /// Operations that inlines and translators have added.
+    pub expanded: u64,
     pub tables: Tables,
     /// Whether an action changes the guest or the host.
     pub destructive: bool,

@@ -8,7 +8,7 @@ mod imported;
 use crate::guest::TypeTag;
 use imported::Imports;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 /// How wide `long` and pointers are.
@@ -32,7 +32,7 @@ impl Model {
 }
 
 /// A type of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct TypeId(u32);
 
 /// A member of a struct or union.
@@ -423,10 +423,18 @@ impl TypeTable {
 
     /// Bytes; 0 where none are known.
     pub fn size(&self, id: TypeId) -> u64 {
+        let (mut id, mut count) = (id, 1u64);
+        while let Kind::Array { of, length } = self.kind(id) {
+            (id, count) = (*of, count.saturating_mul(*length));
+        }
+        count.saturating_mul(self.size_of_one(id))
+    }
+
+    /// Bytes of what is no array.
+    fn size_of_one(&self, id: TypeId) -> u64 {
         match self.kind(id) {
             Kind::Int { size, .. } | Kind::Float { size } => u64::from(*size),
             Kind::Pointer(_) => self.model.word(),
-            Kind::Array { of, length } => self.size(*of).saturating_mul(*length),
             Kind::Sou(n) => self.sous.get(*n).map_or(0, |sou| sou.size),
             Kind::Enum(n) => self.enums.get(*n).map_or(4, |it| it.size.into()),
             Kind::Str => self.strsize,
@@ -437,8 +445,11 @@ impl TypeTable {
 
     /// The alignment in bytes.
     pub fn align(&self, id: TypeId) -> u64 {
+        let mut id = id;
+        while let Kind::Array { of, .. } = self.kind(id) {
+            id = *of;
+        }
         match self.kind(id) {
-            Kind::Array { of, .. } => self.align(*of),
             Kind::Sou(n) => self.sous.get(*n).map_or(1, |sou| sou.align),
             Kind::Str | Kind::Void | Kind::Nothing | Kind::Function { .. } => 1,
             // The i386 ABI aligns members of eight bytes to four.
@@ -456,15 +467,21 @@ impl TypeTable {
 
     /// A member by name, through members without one; its offset is from the start of the whole.
     pub fn member(&self, id: TypeId, name: &str) -> Option<Member> {
-        let members = self.composite(id)?.members.as_ref()?;
-        members.iter().find_map(|member| {
-            if member.name == name {
-                return Some(member.clone());
+        let mut open = vec![(self.resolve(id), 0)];
+        // Each struct is looked at once, however often it lies in others.
+        let mut seen = BTreeSet::new();
+        while let Some((id, from)) = open.pop() {
+            let Some(members) = self.composite(id).and_then(|sou| sou.members.as_ref()) else { continue };
+            if !seen.insert(id) {
+                continue;
             }
-            let anonymous = member.name.is_empty() && member.bits.is_none();
-            let inner = anonymous.then(|| self.member(member.ty, name)).flatten()?;
-            Some(Member { offset: member.offset + inner.offset, ..inner })
-        })
+            if let Some(found) = members.iter().find(|member| member.name == name && !name.is_empty()) {
+                return Some(Member { offset: from + found.offset, ..found.clone() });
+            }
+            let anonymous = members.iter().filter(|member| member.name.is_empty() && member.bits.is_none());
+            open.extend(anonymous.rev().map(|member| (self.resolve(member.ty), from + member.offset)));
+        }
+        None
     }
 
     /// Whether a value of it is handled by its address: arrays, structs, unions, strings.

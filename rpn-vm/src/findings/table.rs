@@ -436,9 +436,9 @@ pub const CODES: &[CodeRow] = &[
         severity: Severity::Warning,
         stage: Stage::Compile,
         title: "a useless change of the log pointer",
-        explanation: "`pop lp` accepts values up to the current LP. `push plp` and `pop lp` take back the last log instruction, if there was one.",
+        explanation: "`pop lp` accepts values up to the current LP. `push plp` and `pop lp` take back what log instructions have left that failed; after one that succeeded, PLP is LP.",
         wrong: "push 8\npop lp",
-        right: "push 1\nlog 1\npush plp\npop lp",
+        right: "sx bad\npush 8\npush 16\nlog mrf\nux\nexit\nbad: ros 3\npush plp\npop lp",
     },
     CodeRow {
         name: "exception-scope",

@@ -139,7 +139,7 @@ impl Op {
             Self::PopStp => "pops a number of bytes to which the stack trace buffer goes back",
             Self::PushLp => "pushes LP, the number of logged bytes",
             Self::PopLp => "pops LP: what was logged beyond it is dropped",
-            Self::PushPlp => "pushes PLP, which is LP before the last log instruction",
+            Self::PushPlp => "pushes PLP, which is LP after the last log instruction that succeeded",
             Self::SaveSbp => "pushes SBP, the index of the stack's base",
             Self::RestoreSbp => "pops SBP",
             Self::SaveTsp => "pushes TSP, the index of the stack's top",

@@ -23,8 +23,8 @@ struct State {
     most: u32,
     log_least: u32,
     log_most: u32,
-    /// Whether a log instruction may have been executed.
-    logged: bool,
+    /// Whether a log instruction may have failed: PLP may be less than LP.
+    behind: bool,
 }
 
 impl State {
@@ -34,12 +34,12 @@ impl State {
             most: self.most.max(other.most),
             log_least: self.log_least.min(other.log_least),
             log_most: self.log_most.max(other.log_most),
-            logged: self.logged || other.logged,
+            behind: self.behind || other.behind,
         }
     }
 
     const fn unknown(logmax: u32) -> Self {
-        Self { least: 0, most: MANY, log_least: 0, log_most: logmax, logged: true }
+        Self { least: 0, most: MANY, log_least: 0, log_most: logmax, behind: true }
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) fn check(graph: &Graph<'_>, subject: &Subject<'_>, is_handler: bool, 
     targets.push(true);
     let flow = Flow { graph, logmax, takes_back: subject.takes_back, targets };
     let start = match is_handler {
-        true => State { least: 0, most: 0, log_least: 0, log_most: 0, logged: false },
+        true => State { least: 0, most: 0, log_least: 0, log_most: 0, behind: false },
         false => State::unknown(logmax),
     };
     for (at, state) in flow.solve(start).into_iter().enumerate() {
@@ -123,28 +123,32 @@ impl Flow<'_> {
             }
             None => (s.least, s.most) = (0, MANY),
         }
-        let more = |least: u64, most: u64, s: State| State {
-            log_least: u32::try_from(least).unwrap_or(u32::MAX).saturating_add(s.log_least).min(self.logmax),
-            log_most: u32::try_from(most).unwrap_or(u32::MAX).saturating_add(s.log_most).min(self.logmax),
-            logged: true,
-            ..s
+        let more = |least: u64, most: u64, behind: bool| {
+            let sum = |bytes: u64, before: u32| {
+                u32::try_from(bytes).unwrap_or(u32::MAX).saturating_add(before).min(self.logmax)
+            };
+            State { log_least: sum(least, s.log_least), log_most: sum(most, s.log_most), behind, ..s }
         };
         let any = u64::from(self.logmax);
         match instr.op {
             Op::LogN => {
                 let n = number(instr).unwrap_or_default();
-                more(4 * n, 8 * n, s)
+                // Where not all of it fits, a part is logged: then the instruction has failed.
+                more(4 * n, 8 * n, u64::from(s.log_most) + 8 * n > any)
             }
+            // If these fail, an exception is thrown.
             Op::LogMrf => {
-                more(self.pushed_before(at, 2).unwrap_or_default().saturating_add(PREFIX.into()), any, s)
+                let length = self.pushed_before(at, 2).unwrap_or_default();
+                more(length.saturating_add(PREFIX.into()), any, false)
             }
-            // A count, an empty string or a fault leave at least a prefix, if it fits.
-            Op::LogStr | Op::Log | Op::LogLv | Op::LogGv => more(0, any, s),
+            Op::LogStr => more(0, any, false),
+            // A count or a fault leaves at least a prefix, if it fits.
+            Op::Log | Op::LogLv | Op::LogGv => more(0, any, true),
             Op::Call => {
-                let s = more(0, any, s);
+                let s = more(0, any, true);
                 if self.takes_back { State { log_least: 0, ..s } } else { s }
             }
-            Op::PopLp => State { log_least: 0, ..s },
+            Op::PopLp => State { log_least: 0, behind: s.behind && !self.plp_before(at), ..s },
             _ => s,
         }
     }
@@ -190,8 +194,9 @@ impl Flow<'_> {
         if instr.op != Op::PopLp {
             return;
         }
-        if self.plp_before(at) && !s.logged {
-            let message = "nothing was logged before: there is nothing to take back".to_owned();
+        if self.plp_before(at) && !s.behind {
+            let message =
+                "no log instruction can have failed before: PLP is LP, and nothing is taken back".to_owned();
             report.say(instr.span, "log-pointer", message, None);
         }
         if let Some(value) = self.pushed_before(at, 1)

@@ -494,7 +494,7 @@ impl<H: Host, const W64: bool> Hot<'_, H, W64> {
             word.copy_from_slice(&element.to_le_bytes()[..Run::<H, W64>::BYTES]);
             self.at = self.at.wrapping_sub(1);
         }
-        (self.vm.run.plp, self.vm.run.lp) = (lp, lp + bytes);
+        (self.vm.run.plp, self.vm.run.lp) = (lp + bytes, lp + bytes);
         true
     }
 }

@@ -17,6 +17,8 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
                 match usize::try_from(value) {
                     Ok(lp) if lp <= self.vm.run.lp => {
                         self.vm.run.lp = lp;
+                        // It never is ahead of LP.
+                        self.vm.run.plp = self.vm.run.plp.min(lp);
                     }
                     _ => return Err(self.fault(exception::INVALID_OPERAND, 7, value)),
                 }

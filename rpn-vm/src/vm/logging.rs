@@ -46,16 +46,16 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
     }
 
-    /// Starts a log instruction: a later `push plp; pop lp` takes back everything that it logs, even if it fails
-    /// halfway.
-    fn begin_log(&mut self) -> usize {
+    /// Ends a log instruction that has logged all. After one that has failed PLP stays where it is: `push plp; pop lp`
+    /// takes back what it has left.
+    #[inline(always)]
+    fn logged(&mut self) -> Step {
         self.vm.run.plp = self.vm.run.lp;
-        self.vm.run.lp
+        Ok(())
     }
 
     /// `log <count>`: bare elements, the top first.
     fn log_n(&mut self, count: usize) -> Step {
-        self.begin_log();
         let fits = count.min(self.room() / Self::BYTES);
         for _ in 0..fits {
             let value = self.pop();
@@ -65,7 +65,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             self.vm.stack.drop((count - fits) as u64);
             return self.partial();
         }
-        Ok(())
+        self.logged()
     }
 
     pub fn logging(&mut self, insn: Fast) -> Step {
@@ -96,7 +96,6 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     /// `log`: pops the count, then logs that many elements after a prefix.
     fn log_counted(&mut self) -> Step {
         let count = self.pop();
-        self.begin_log();
         let room = self.room();
         let fits = (room.saturating_sub(Prefix::SIZE) / Self::BYTES)
             .min(usize::try_from(count).unwrap_or(usize::MAX));
@@ -112,13 +111,12 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             self.vm.stack.drop(dropped);
             return self.partial();
         }
-        Ok(())
+        self.logged()
     }
 
     /// `log lv`, `log gv`: pops range (a count) and starting index.
     pub fn log_vars(&mut self, global: bool) -> Step {
         let (range, index) = (self.pop(), self.pop());
-        self.begin_log();
         let have = self.vars(global).len() as u64;
         if index.checked_add(range).is_none_or(|end| end > have) {
             let parm = if global { 2 } else { 1 };
@@ -137,7 +135,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         if (fits as u64) < range || room < Prefix::SIZE {
             return self.partial();
         }
-        Ok(())
+        self.logged()
     }
 
     /// Logs the fault, if it fits, and throws INVALID_ADDR.
@@ -154,7 +152,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     /// `log mrf`: address on top, length below it; logs all bytes or none.
     fn log_mrf(&mut self) -> Step {
         let (addr, length) = (self.pop(), self.pop());
-        let start = self.begin_log();
+        let start = self.vm.run.lp;
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > self.room().saturating_sub(Prefix::SIZE) || self.room() < Prefix::SIZE {
             return Err(self.overflow());
@@ -168,13 +166,13 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
         self.put_prefix(Token::Memory, length);
         self.vm.run.lp = from + length;
-        Ok(())
+        self.logged()
     }
 
     /// `log str`: address on top, greatest length below it; logs all bytes up to a NUL, or none.
     fn log_str(&mut self) -> Step {
         let (addr, most) = (self.pop(), self.pop());
-        let start = self.begin_log();
+        let start = self.vm.run.lp;
         if self.room() < Prefix::SIZE {
             return Err(self.overflow());
         }
@@ -206,7 +204,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         }
         self.put_prefix(Token::Text, length);
         self.vm.run.lp = from + length;
-        Ok(())
+        self.logged()
     }
 }
 

@@ -421,12 +421,12 @@ impl Naive<'_> {
         if fitting < count {
             return Flow::Maskable(0x1000, self.limits.logmax.into(), 0);
         }
+        self.plp = self.log.len();
         Flow::Next
     }
 
     /// `log <count>` and `log`: all `count` elements are popped, logged or not.
     fn log_elements(&mut self, count: u64, token: Option<u8>) -> Flow {
-        self.plp = self.log.len();
         // More than these never fit a log of 65,535 bytes.
         let words = count.min(u64::from(self.limits.logmax) / self.bytes() as u64 + 1) as i64;
         let words: Vec<u64> = (0..words).map(|n| self.element(self.stack.tsp, -n)).collect();
@@ -436,7 +436,6 @@ impl Naive<'_> {
 
     /// `range` variables from `index` on; the first that does not exist is the invalid operand.
     fn log_variables(&mut self, global: bool) -> Flow {
-        self.plp = self.log.len();
         let (range, index) = (self.pop(), self.pop());
         let all = if global { self.gv.clone() } else { self.lv.clone() };
         let have = all.len() as u64;
@@ -459,7 +458,6 @@ impl Naive<'_> {
 
     /// Whole or not at all; a length that cannot be logged is not read.
     fn log_memory(&mut self) -> Flow {
-        self.plp = self.log.len();
         let (addr, length) = (self.pop(), self.pop());
         if length > 0xffff || !self.fits(3 + length) {
             return self.overflow();
@@ -472,7 +470,6 @@ impl Naive<'_> {
 
     /// Up to a NUL, which is not logged, and at most `most` bytes; whole or not at all.
     fn log_string(&mut self) -> Flow {
-        self.plp = self.log.len();
         let (addr, most) = (self.pop(), self.pop());
         let mut bytes = Vec::new();
         if !self.fits(3) {
@@ -494,16 +491,18 @@ impl Naive<'_> {
     fn log_bytes(&mut self, token: u8, bytes: &[u8]) -> Flow {
         self.log_prefix(token, bytes.len() as u64);
         self.log.extend(bytes);
+        self.plp = self.log.len();
         Flow::Next
     }
 
-    /// Only to a value that is at most LP.
+    /// Only to a value that is at most LP. PLP lags behind LP: it is not ahead of it.
     fn pop_lp(&mut self) -> Flow {
         let value = self.pop();
         if value > self.log.len() as u64 {
             return Flow::Throw(0x0040, 7, value);
         }
         self.log.truncate(value as usize);
+        self.plp = self.plp.min(self.log.len());
         Flow::Next
     }
 }

@@ -6,7 +6,7 @@ use super::format::{Conversion, Format, Piece, int_of, number, pad_text, size_of
 use super::histogram::histogram;
 use super::print::{dump, printed};
 use super::record::{Reader, Snapshot, SnapshotEntry, Value};
-use super::sort::{Sorting, sort};
+use super::sort::{Sorting, sort_leading};
 use super::tables::{Action, AggKind, Aggregation, Record, Tables};
 use super::values::{
     Firing, ShowSymbols, date, date_of_mail, fault, float, int_width, shown_value, symbol, trace_width,
@@ -277,7 +277,7 @@ impl Consumer {
             "rawbytes" => self.options.rawbytes = on,
             "aggsortkeypos" => self.options.sort_key_position = value.parse().unwrap_or(0),
             "aggsortpos" => self.options.sort_position = value.parse().unwrap_or(0),
-            "stackindent" => self.options.stack_indent = value.parse().unwrap_or(14),
+            "stackindent" => self.options.stack_indent = value.parse().unwrap_or(14).min(200),
             // The other options have no effect here: records are read as they come, by virtual time.
             _ => {}
         }
@@ -450,9 +450,7 @@ impl Consumer {
         let sorting = self.sorting();
         let leading = if sorting.position < found.len() { sorting.position } else { 0 };
         add_missing(&mut found);
-        for (aggregation, snapshot) in &mut found {
-            sort(aggregation, snapshot, sorting);
-        }
+        sort_leading(&mut found, leading, sorting);
         let Some((_, order)) = found.get(leading) else { return };
         // Where the others have the key of a row of the leading one.
         let places: Vec<BTreeMap<&[u8], &SnapshotEntry>> = match found.len() {

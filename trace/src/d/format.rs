@@ -62,6 +62,8 @@ pub struct Conversion {
     pub name: String,
 }
 
+/// The largest width and precision: each value that is shown takes so many characters.
+const WIDEST: u32 = 4096;
 /// All conversions, without their prefixes.
 const NAMES: &[u8] = b"aAcCdDeEfgGikNopPsSTuxXYUk";
 /// The conversions that take a prefix.
@@ -141,7 +143,19 @@ fn digits(text: &[u8], at: usize) -> (Option<u32>, usize) {
     let count = rest.iter().take_while(|b| b.is_ascii_digit()).count();
     let value =
         rest.iter().take(count).fold(0u32, |v, b| v.saturating_mul(10).saturating_add(u32::from(b - b'0')));
-    ((count > 0).then_some(value.min(65_536)), at + count)
+    ((count > 0).then_some(value), at + count)
+}
+
+/// Refuses a width or a precision that would fill the disk.
+fn check_sizes(read: &Conversion) -> Result<(), String> {
+    for (what, size) in [("width", read.width), ("precision", read.precision)] {
+        if let Size::Number(size) = size
+            && size > WIDEST
+        {
+            return Err(format!("has a {what} of {size}, and {WIDEST} is the most"));
+        }
+    }
+    Ok(())
 }
 
 fn conversion(text: &[u8], at: usize, number: u32) -> Result<(Conversion, usize), FormatError> {
@@ -196,6 +210,9 @@ fn conversion(text: &[u8], at: usize, number: u32) -> Result<(Conversion, usize)
     if let Some(more) = more {
         read.width = Size::Number(more);
         at = next;
+    }
+    if let Err(what) = check_sizes(&read) {
+        return fail(what);
     }
     if text.get(at) == Some(&b'%') {
         if read != Conversion::default() {
@@ -339,14 +356,53 @@ pub(crate) fn int_of(value: Option<&Value>) -> u64 {
     }
 }
 
-/// The value of a width or precision; it uses an argument if it is `*`.
+/// The value of a width or precision; it uses an argument if it is `*`. One that is too large counts as the largest.
 pub(crate) fn size_of<'v>(
     size: Size,
     arguments: &mut impl Iterator<Item = (&'v Field, &'v Value)>,
 ) -> Option<i64> {
     match size {
         Size::None => None,
-        Size::Number(n) => Some(n.into()),
-        Size::Argument => Some((int_of(arguments.next().map(|(_, value)| value)) as i32).into()),
+        Size::Number(n) => Some(n.min(WIDEST).into()),
+        Size::Argument => {
+            let given = int_of(arguments.next().map(|(_, value)| value)) as i32;
+            Some(i64::from(given).clamp(-i64::from(WIDEST), WIDEST.into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(format: &str) -> String {
+        Format::parse(format.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn widths_and_precisions_have_a_bound() {
+        for good in ["%4096d", "%-4096.4096s", "%4096@d", "%@4096d", "%.0d", "%?p"] {
+            assert!(Format::parse(good.as_bytes()).is_ok(), "{good}");
+        }
+        assert_eq!(
+            error("%d %1000000000d"),
+            "format conversion #2 has a width of 1000000000, and 4096 is the most"
+        );
+        assert_eq!(error("%.4097s"), "format conversion #1 has a precision of 4097, and 4096 is the most");
+        for format in ["%99999999999999999999d", "%@4097d", "%04097x", "%5.99999s", "%4097%"] {
+            assert!(error(format).contains("4096 is the most"), "{format}");
+        }
+    }
+
+    #[test]
+    fn a_width_that_is_an_argument_is_bounded_when_it_is_used() {
+        let field = Field::Int { size: 4, signed: true };
+        let size = |value: i64| {
+            let value = Value::Int(value as u64);
+            size_of(Size::Argument, &mut std::iter::once((&field, &value)))
+        };
+        assert_eq!([size(7), size(-7), size(1 << 30)], [Some(7), Some(-7), Some(4096)]);
+        assert_eq!(size(i64::from(i32::MIN)), Some(-4096));
+        assert_eq!(size_of(Size::Number(u32::MAX), &mut std::iter::empty()), Some(4096));
     }
 }

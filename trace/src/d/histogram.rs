@@ -144,7 +144,8 @@ impl AggKind {
     #[must_use]
     pub fn width(self) -> usize {
         match self {
-            Self::Avg => 2,
+            // The second word of `min` and `max` says whether there is a value.
+            Self::Avg | Self::Min | Self::Max => 2,
             // The sum of squares has 128 bits.
             Self::Stddev => 4,
             Self::Quantize => QUANTIZE_BUCKETS,
@@ -157,15 +158,10 @@ impl AggKind {
         }
     }
 
-    /// A value of this kind before anything was added.
+    /// A value of this kind before anything was added, and after `clear()`: it is shown as 0.
     #[must_use]
-    pub fn initial(self, signed: bool) -> Vec<u64> {
-        match (self, signed) {
-            (Self::Min, true) => vec![i64::MAX as u64],
-            (Self::Min, false) => vec![u64::MAX],
-            (Self::Max, true) => vec![i64::MIN as u64],
-            _ => vec![0; self.width()],
-        }
+    pub fn initial(self) -> Vec<u64> {
+        vec![0; self.width()]
     }
 
     /// Adds a value to an aggregated value.
@@ -174,8 +170,12 @@ impl AggKind {
         match (self, to) {
             (Self::Count, [count]) => *count = count.wrapping_add(1),
             (Self::Sum, [sum]) => *sum = sum.wrapping_add(value),
-            (Self::Min, [least]) if less(value, *least) => *least = value,
-            (Self::Max, [most]) if less(*most, value) => *most = value,
+            (Self::Min | Self::Max, [held, there]) => {
+                let nearer = if self == Self::Min { less(value, *held) } else { less(*held, value) };
+                if *there == 0 || nearer {
+                    (*held, *there) = (value, 1);
+                }
+            }
             (Self::Avg, [count, sum]) => {
                 (*count, *sum) = (count.wrapping_add(1), sum.wrapping_add(value));
             }
@@ -234,6 +234,23 @@ mod tests {
     }
 
     #[test]
+    fn the_least_and_the_greatest_are_0_before_the_first_value() {
+        let after = |kind: AggKind, signed: bool, values: &[u64]| {
+            let mut held = kind.initial();
+            values.iter().for_each(|value| kind.add(&mut held, *value, 1, signed));
+            held[0]
+        };
+        for (kind, least) in [(AggKind::Min, true), (AggKind::Max, false)] {
+            assert_eq!(after(kind, true, &[]), 0);
+            assert_eq!(after(kind, false, &[u64::MAX]), u64::MAX);
+            assert_eq!(after(kind, true, &[5]), 5);
+            let minus = -3i64 as u64;
+            assert_eq!(after(kind, true, &[5, minus, 7]), if least { minus } else { 7 });
+            assert_eq!(after(kind, false, &[5, minus, 7]), if least { 5 } else { minus });
+        }
+    }
+
+    #[test]
     fn a_linear_histogram_has_a_bucket_below_and_one_above() {
         let kind = AggKind::Lquantize { base: 10, limit: 30, step: 5 };
         assert_eq!(kind.width(), 6);
@@ -243,7 +260,7 @@ mod tests {
     #[test]
     fn a_histogram_is_drawn_with_a_bucket_on_each_side() {
         let kind = AggKind::Quantize;
-        let mut value = kind.initial(true);
+        let mut value = kind.initial();
         for one in [1, 1, 2, 3] {
             kind.add(&mut value, one, 1, true);
         }

@@ -5,6 +5,7 @@ use super::histogram::{ZERO, edges, quantize_value};
 use super::record::{Reader, Snapshot, SnapshotEntry, Value};
 use super::tables::{AggKind, Aggregation};
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 /// How aggregations are sorted: the options of the same names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,10 +28,10 @@ fn weight(aggregation: &Aggregation, value: &[u64]) -> i128 {
         products.fold(0i128, i128::saturating_add)
     };
     match (aggregation.kind, value) {
-        (AggKind::Count | AggKind::Sum | AggKind::Min | AggKind::Max, [value]) if aggregation.signed => {
+        (AggKind::Count | AggKind::Sum | AggKind::Min | AggKind::Max, [value, ..]) if aggregation.signed => {
             (*value as i64).into()
         }
-        (AggKind::Count | AggKind::Sum | AggKind::Min | AggKind::Max, [value]) => (*value).into(),
+        (AggKind::Count | AggKind::Sum | AggKind::Min | AggKind::Max, [value, ..]) => (*value).into(),
         (AggKind::Avg, [count, sum]) if *count > 0 => i128::from(*sum as i64) / i128::from(*count),
         (AggKind::Stddev, value) => deviation(value).into(),
         (AggKind::Quantize, _) => summed(&|n| quantize_value(n).into()),
@@ -112,24 +113,57 @@ fn by_key(aggregation: &Aggregation, one: &[Value], other: &[Value], position: u
     Ordering::Equal
 }
 
+/// What the value of an entry is compared by.
+type Rank = (i128, i64);
+
 /// An entry with what it is compared by.
 struct Ranked {
-    value: (i128, i64),
+    value: Rank,
+    /// The values that other aggregations have for its key.
+    others: Vec<Rank>,
     keys: Vec<Value>,
     entry: SnapshotEntry,
 }
 
+fn rank(aggregation: &Aggregation, value: &[u64]) -> Rank {
+    (weight(aggregation, value), zeros(aggregation.kind, value))
+}
+
 /// Sorts the entries of an aggregation.
 pub(crate) fn sort(aggregation: &Aggregation, snapshot: &mut Snapshot, sorting: Sorting) {
+    sort_with(aggregation, snapshot, sorting, &[]);
+}
+
+/// Sorts the entries of the leading one of several aggregations, which have the same keys. Entries with equal values are
+/// compared by the values of the other aggregations.
+pub(crate) fn sort_leading(found: &mut [(&Aggregation, Snapshot)], leading: usize, sorting: Sorting) {
+    let others = found.iter().enumerate().filter(|(n, _)| *n != leading);
+    let ranks = |(aggregation, snapshot): &(&Aggregation, Snapshot)| {
+        let entries = snapshot.entries.iter();
+        entries.map(|entry| (entry.key.clone(), rank(aggregation, &entry.value))).collect()
+    };
+    let others: Vec<BTreeMap<Vec<u8>, Rank>> = others.map(|(_, one)| ranks(one)).collect();
+    if let Some((aggregation, snapshot)) = found.get_mut(leading) {
+        sort_with(aggregation, snapshot, sorting, &others);
+    }
+}
+
+fn sort_with(
+    aggregation: &Aggregation,
+    snapshot: &mut Snapshot,
+    sorting: Sorting,
+    others: &[BTreeMap<Vec<u8>, Rank>],
+) {
     let rank = |entry: SnapshotEntry| Ranked {
-        value: (weight(aggregation, &entry.value), zeros(aggregation.kind, &entry.value)),
+        value: rank(aggregation, &entry.value),
+        others: others.iter().map(|other| other.get(&entry.key).copied().unwrap_or_default()).collect(),
         keys: entry.keys(aggregation),
         entry,
     };
     let mut ranked: Vec<Ranked> = std::mem::take(&mut snapshot.entries).into_iter().map(rank).collect();
     ranked.sort_by(|one, other| {
         let keys = || by_key(aggregation, &one.keys, &other.keys, sorting.key_position);
-        let values = || one.value.cmp(&other.value);
+        let values = || one.value.cmp(&other.value).then_with(|| one.others.cmp(&other.others));
         let order = if sorting.by_key { keys().then_with(values) } else { values().then_with(keys) };
         if sorting.reverse { order.reverse() } else { order }
     });

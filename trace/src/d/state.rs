@@ -134,7 +134,7 @@ mod tests {
     fn state(kind: AggKind, values: &[(&str, u64)]) -> AggregationState {
         let aggregation = Aggregation { name: "a".to_owned(), kind, keys: KEYS.to_vec(), signed: true };
         let entry = |(name, added): &(&str, u64)| {
-            let (mut key, mut value) = (Writer::default(), kind.initial(true));
+            let (mut key, mut value) = (Writer::default(), kind.initial());
             key.bytes(name.as_bytes());
             key.int(u64::MAX);
             kind.add(&mut value, *added, 1, true);

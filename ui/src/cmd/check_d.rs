@@ -81,11 +81,12 @@ pub fn check<'a>(
 fn listing(clause: &CompiledClause, text: &str, out: &mut dyn Write) -> io::Result<()> {
     let code = clause.handler.disassemble();
     let mut shown = 0;
-    for (instruction, line) in code.lines().zip(&clause.lines) {
-        if *line > shown {
-            let source = text.lines().nth((*line as usize).saturating_sub(1)).unwrap_or_default();
+    let places = clause.lines.iter().zip(&clause.text_lines);
+    for (instruction, (line, text_line)) in code.lines().zip(places) {
+        if *text_line > shown {
+            let source = text.lines().nth((*text_line as usize).saturating_sub(1)).unwrap_or_default();
             writeln!(out, "    {line:>5}  ; {}", source.trim())?;
-            shown = *line;
+            shown = *text_line;
         }
         writeln!(out, "    {instruction}")?;
     }

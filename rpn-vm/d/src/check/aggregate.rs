@@ -78,9 +78,9 @@ impl Checker<'_> {
         }
         let signed = self.types.int(value.ty).1;
         let types: Vec<TypeId> = nodes.iter().map(|node| node.ty).collect();
-        let mut nodes = self.checked_keys(name, nodes, pos)?;
         // What was computed with 64 bits is cut to the type that the key has.
-        nodes.iter_mut().for_each(|node| self.hold_key(node));
+        let nodes = self.checked_keys(name, nodes, pos)?.into_iter();
+        let mut nodes: Vec<Node> = nodes.map(|node| self.held_key(node)).collect();
         let types = if nodes.is_empty() { Vec::new() } else { types };
         let fields = nodes.iter().map(|node| field(self.types, node.ty)).collect();
         let made = self.scope.aggregation(name, kind, (&types, fields), signed);
@@ -113,11 +113,9 @@ impl Checker<'_> {
         keys.iter().map(key).collect::<Option<Vec<_>>>().filter(|keys| !keys.is_empty())
     }
 
-    fn hold_key(&self, node: &mut Node) {
-        if self.types.is_scalar(node.ty) {
-            let ty = node.ty;
-            *node = self.held(node.clone(), ty);
-        }
+    fn held_key(&self, node: Node) -> Node {
+        let ty = node.ty;
+        if self.types.is_scalar(ty) { self.held(node, ty) } else { node }
     }
 
     /// Keys as the aggregation has them, if it is there already.

@@ -1,7 +1,7 @@
 //! Operators: C's promotions and conversions, constants folded.
 
 use super::Checker;
-use crate::ast::{Expr, TypeName};
+use crate::ast::{Expr, Link, TypeName};
 use crate::error::{Pos, Result};
 use crate::node::{Node, NodeKind, Place};
 use crate::types::{Kind, TypeId};
@@ -69,29 +69,51 @@ impl Checker<'_> {
         // A value that is extended to 64 bits already is the same in any wider type; but an unsigned type of less than 64
         // bits cannot hold a sign.
         let same = from == to || to.0 == 8 || (from.0 < to.0 && (!from.1 || to.1));
-        let alloca = node.alloca;
-        let kind = if same && plain { node.kind } else { NodeKind::Convert(Box::new(node.clone())) };
-        Node { pos: node.pos, ty, kind, alloca }
+        if same && plain {
+            return Node { ty, ..node };
+        }
+        let (pos, alloca) = (node.pos, node.alloca);
+        Node { pos, ty, kind: NodeKind::Convert(node.into()), alloca }
     }
 
-    /// The type in which operands of these types are computed: the wider one, without a sign if either has none. D does
-    /// not promote to `int`; it computes with 64 bits, and cuts only what is assigned, cast or shown.
+    /// The type in which operands of these types are computed, as in C: `int` if it holds both, otherwise the wider one,
+    /// without a sign if either has none. The computation has 64 bits; only what is assigned, cast or shown is cut.
     pub(super) fn common(&self, a: TypeId, b: TypeId) -> TypeId {
         let ((a_size, a_signed), (b_size, b_signed)) = (self.types.int(a), self.types.int(b));
         let size = a_size.max(b_size);
+        if size < 4 {
+            return self.types.builtin("int");
+        }
         let unsigned = a_size == size && !a_signed || b_size == size && !b_signed;
         let long = if self.types.model.word() == 8 { "long" } else { "long long" };
         self.types.builtin(match (size, unsigned) {
-            (1, false) => "signed char",
-            (1, true) => "unsigned char",
-            (2, false) => "short",
-            (2, true) => "unsigned short",
             (4, false) => "int",
             (4, true) => "unsigned int",
             (_, false) => long,
             (_, true) if long == "long" => "unsigned long",
             (_, true) => "unsigned long long",
         })
+    }
+
+    /// The type of an operand for [`Checker::common`]. A bit-field that `int` holds is an `int`, whatever its own type is.
+    fn operand_type(&self, node: &Node) -> TypeId {
+        match &node.kind {
+            NodeKind::Load(place) => self.place_type(place, node.ty),
+            _ => node.ty,
+        }
+    }
+
+    /// The same, of a place with its type.
+    pub(super) fn place_type(&self, place: &Place, ty: TypeId) -> TypeId {
+        match place {
+            Place::Memory { bits: Some((_, count)), .. } if *count < 32 => self.types.builtin("int"),
+            _ => ty,
+        }
+    }
+
+    /// The type in which two operands are computed.
+    fn common_of(&self, a: &Node, b: &Node) -> TypeId {
+        self.common(self.operand_type(a), self.operand_type(b))
     }
 
     /// Refuses what has no value to compute with.
@@ -131,7 +153,7 @@ impl Checker<'_> {
         }
         self.integer(&node, op)?;
         let int = self.types.builtin("int");
-        let ty = self.common(node.ty, int);
+        let ty = self.common(self.operand_type(&node), int);
         let node = self.convert(node, ty);
         let folded = node.constant().map(|value| match op {
             "-" => value.wrapping_neg(),
@@ -146,13 +168,18 @@ impl Checker<'_> {
         Ok(Node::new(pos, ty, kind))
     }
 
-    pub(super) fn binary(&mut self, op: &'static str, left: &Expr, right: &Expr, pos: Pos) -> Result<Node> {
-        let (a, b) = (self.expr(left)?, self.expr(right)?);
-        match op {
-            "&&" | "||" | "^^" => self.logical(op, a, b, pos),
-            "==" | "!=" | "<" | "<=" | ">" | ">=" => self.comparison(op, a, b, pos),
-            _ => self.arithmetic(op, a, b, pos),
+    /// Binary operators, one applied to what the other gives.
+    pub(super) fn binary(&mut self, first: &Expr, links: &[Link]) -> Result<Node> {
+        let mut node = self.expr(first)?;
+        for Link { pos, op, right } in links {
+            let right = self.expr(right)?;
+            node = match *op {
+                "&&" | "||" | "^^" => self.logical(op, node, right, *pos)?,
+                "==" | "!=" | "<" | "<=" | ">" | ">=" => self.comparison(op, node, right, *pos)?,
+                _ => self.arithmetic(op, node, right, *pos)?,
+            };
         }
+        Ok(node)
     }
 
     fn logical(&mut self, op: &'static str, a: Node, b: Node, pos: Pos) -> Result<Node> {
@@ -162,6 +189,7 @@ impl Checker<'_> {
         let kind = match (op, a.constant(), b.constant()) {
             ("&&", Some(a), Some(b)) => NodeKind::Const(u64::from(a != 0 && b != 0)),
             ("||", Some(a), Some(b)) => NodeKind::Const(u64::from(a != 0 || b != 0)),
+            ("^^", Some(a), Some(b)) => NodeKind::Const(u64::from((a != 0) ^ (b != 0))),
             ("&&", ..) => NodeKind::And(a.into(), b.into()),
             ("||", ..) => NodeKind::Or(a.into(), b.into()),
             _ => NodeKind::Xor(a.into(), b.into()),
@@ -196,7 +224,7 @@ impl Checker<'_> {
         if !good(&a) || !good(&b) {
             return Err(self.incompatible(op, a.ty, b.ty, pos));
         }
-        let ty = self.common(a.ty, b.ty);
+        let ty = self.common_of(&a, &b);
         let signed = self.types.int(ty).1;
         let (a, b) = (self.convert(a, ty), self.convert(b, ty));
         let kind = match (a.constant(), b.constant()) {
@@ -228,7 +256,10 @@ impl Checker<'_> {
         self.integer(&a, op)?;
         self.integer(&b, op)?;
         let int = self.types.builtin("int");
-        let ty = if matches!(op, "<<" | ">>") { self.common(a.ty, int) } else { self.common(a.ty, b.ty) };
+        let ty = match op {
+            "<<" | ">>" => self.common(self.operand_type(&a), int),
+            _ => self.common_of(&a, &b),
+        };
         self.compute(op, a, b, ty, pos)
     }
 
@@ -288,7 +319,10 @@ impl Checker<'_> {
     /// The same sum with its operands in the other order, in which they are evaluated.
     fn turned(sum: Node) -> Node {
         match sum.kind {
-            NodeKind::Binary(op, base, by) => Node { kind: NodeKind::Binary(op, by, base), ..sum },
+            NodeKind::Binary(op, base, by) => {
+                let kind = NodeKind::Binary(op, (*by).into(), base.into_inner().into());
+                Node { kind, ..sum }
+            }
             kind => Node { kind, ..sum },
         }
     }
@@ -300,10 +334,14 @@ impl Checker<'_> {
         self.compute("/", bytes, size, long, pos)
     }
 
+    /// `condition ? yes : no`. As in DTrace, a condition that is a constant chooses before the other expression is looked at.
     pub(super) fn conditional(&mut self, condition: &Expr, yes: &Expr, no: &Expr, pos: Pos) -> Result<Node> {
         let condition = self.expr(condition)?;
         if !self.types.is_scalar(condition.ty) {
             return Err(pos.error("D_OP_SCALAR", "operator ?: expression must be of scalar type"));
+        }
+        if let Some(value) = condition.constant() {
+            return self.expr(if value != 0 { yes } else { no });
         }
         for branch in [yes, no] {
             if matches!(&branch.kind, crate::ast::ExprKind::Call(name, _) if Self::is_action(name)) {
@@ -323,7 +361,7 @@ impl Checker<'_> {
         } else if self.types.is_pointer(no.ty) && self.types.is_scalar(yes.ty) {
             no.ty
         } else if self.types.is_integer(yes.ty) && self.types.is_integer(no.ty) {
-            self.common(yes.ty, no.ty)
+            self.common_of(&yes, &no)
         } else if self.types.resolve(yes.ty) == self.types.resolve(no.ty) {
             yes.ty
         } else {
@@ -336,10 +374,7 @@ impl Checker<'_> {
         let alloca = yes.alloca || no.alloca;
         let integer = self.types.is_integer(ty);
         let (yes, no) = if integer { (self.convert(yes, ty), self.convert(no, ty)) } else { (yes, no) };
-        let kind = match condition.constant() {
-            Some(value) => return Ok(if value != 0 { Node { ty, ..yes } } else { Node { ty, ..no } }),
-            None => NodeKind::Conditional(condition.into(), yes.into(), no.into()),
-        };
+        let kind = NodeKind::Conditional(condition.into(), yes.into(), no.into());
         Ok(Node { pos, ty, kind, alloca })
     }
 

@@ -7,6 +7,7 @@ mod arithmetic;
 mod assign;
 mod call;
 mod callable;
+mod expansion;
 mod format;
 mod guest;
 mod listed;
@@ -42,14 +43,28 @@ pub(crate) struct Checker<'a> {
     /// Whether declarations are those of the library.
     pub in_library: bool,
     done: Done,
+    /// How deep the expression is that is being read, through the inlines and translators that it uses.
+    depth: u32,
+    /// Where the program uses the inline or translator that is being expanded.
+    used_at: Option<Pos>,
     /// One branch of the last conditional is an address from `alloca()`, and the other is not.
     mixed: bool,
 }
 
 impl<'a> Checker<'a> {
     pub fn new(types: &'a mut TypeTable, scope: &'a mut Scope, options: &'a Options) -> Self {
-        let (descriptions, in_library) = (Vec::new(), false);
-        Self { types, scope, options, descriptions, in_library, done: Done::default(), mixed: false }
+        let (descriptions, in_library, depth, used_at) = (Vec::new(), false, 0, None);
+        Self {
+            types,
+            scope,
+            options,
+            descriptions,
+            in_library,
+            done: Done::default(),
+            depth,
+            used_at,
+            mixed: false,
+        }
     }
 
     /// What a clause does: the predicate, and the steps.
@@ -129,10 +144,36 @@ impl<'a> Checker<'a> {
                 }
                 _ => self.expr(expr).map(Some),
             },
+            ExprKind::Conditional(condition, yes, no) if Self::may_be_constant(condition) => {
+                match self.constant(condition)? {
+                    Some(value) => self.statement(if value != 0 { yes } else { no }),
+                    None => self.expr(expr).map(Some),
+                }
+            }
             ExprKind::Aggregation { .. } => {
                 Err(expr.pos.error("D_AGG_NULL", "expression has null effect: @ must be assigned to"))
             }
             _ => self.expr(expr).map(Some),
+        }
+    }
+
+    /// Whether an expression can be a constant, and evaluating it twice is what evaluating it once is.
+    fn may_be_constant(expr: &Expr) -> bool {
+        match &expr.kind {
+            ExprKind::Int(_)
+            | ExprKind::Name(_)
+            | ExprKind::SizeofType(_)
+            | ExprKind::Sizeof(_)
+            | ExprKind::Offsetof(..) => true,
+            ExprKind::Unary(op, of) => !matches!(*op, "++" | "--") && Self::may_be_constant(of),
+            ExprKind::Cast(_, of) => Self::may_be_constant(of),
+            ExprKind::Binary(first, links) => {
+                Self::may_be_constant(first) && links.iter().all(|link| Self::may_be_constant(&link.right))
+            }
+            ExprKind::Conditional(condition, yes, no) => {
+                [condition, yes, no].into_iter().all(|part| Self::may_be_constant(part))
+            }
+            _ => false,
         }
     }
 
@@ -148,9 +189,28 @@ impl<'a> Checker<'a> {
 
     /// Any expression that has a value. Its type is known whole, and that which it leads to.
     pub fn expr(&mut self, expr: &Expr) -> Result<Node> {
-        let node = self.typed(expr)?;
+        self.enter(expr.pos)?;
+        let node = self.typed(expr);
+        self.depth -= 1;
+        let node = node?;
         self.types.settle(node.ty);
         Ok(node)
+    }
+
+    /// `left, right`: the values of all but the last are not used.
+    fn comma(&mut self, list: &[Expr], pos: Pos) -> Result<Node> {
+        let mut whole: Option<Node> = None;
+        for expr in list {
+            let node = self.expr(expr)?;
+            whole = Some(match whole {
+                None => node,
+                Some(left) => {
+                    let (ty, alloca) = (node.ty, node.alloca);
+                    Node { pos, ty, kind: NodeKind::Comma(left.into(), node.into()), alloca }
+                }
+            });
+        }
+        Ok(whole.unwrap_or_else(|| self.int(pos, 0)))
     }
 
     fn typed(&mut self, expr: &Expr) -> Result<Node> {
@@ -171,14 +231,10 @@ impl<'a> Checker<'a> {
             ExprKind::Member { of, name, arrow } => self.member(of, name, *arrow, pos),
             ExprKind::Unary(op, operand) => self.unary(op, operand, pos),
             ExprKind::After(op, operand) => self.step(op, operand, true, pos),
-            ExprKind::Binary(op, left, right) => self.binary(op, left, right, pos),
+            ExprKind::Binary(first, links) => self.binary(first, links),
             ExprKind::Assign(op, left, right) => self.assign(op, left, right, pos),
             ExprKind::Conditional(condition, yes, no) => self.conditional(condition, yes, no, pos),
-            ExprKind::Comma(left, right) => {
-                let (left, right) = (self.expr(left)?, self.expr(right)?);
-                let (ty, alloca) = (right.ty, right.alloca);
-                Ok(Node { pos, ty, kind: NodeKind::Comma(left.into(), right.into()), alloca })
-            }
+            ExprKind::Comma(list) => self.comma(list, pos),
             ExprKind::Cast(ty, operand) => self.cast(ty, operand, pos),
             ExprKind::SizeofType(ty) => {
                 let ty = self.type_name(ty)?;

@@ -64,7 +64,10 @@ impl Checker<'_> {
     /// A plain name.
     pub(super) fn name(&mut self, name: &str, pos: Pos) -> Result<Node> {
         if let Some(node) = self.scope.bound.last().and_then(|bound| bound.get(name)) {
-            return Ok(node.clone());
+            let (count, _) = node.measure();
+            let node = node.clone();
+            self.spend(count, pos)?;
+            return Ok(node);
         }
         if let Some(variable) = self.scope.globals.get(name).cloned() {
             if variable.keys.is_some() {
@@ -166,6 +169,7 @@ impl Checker<'_> {
         let value = value.map_err(|error| {
             if inline.library { Self::in_library(error, "this variable", pos) } else { error }
         })?;
+        self.expanded(&value, pos)?;
         Ok(Self::after(first, value))
     }
 
@@ -213,6 +217,9 @@ impl Checker<'_> {
         if self.scope.bound.len() >= DEEPEST {
             let sentence = format!("inlines and translators use each other more than {DEEPEST} deep");
             return Err(pos.error("D_SYNTAX", sentence));
+        }
+        if self.scope.bound.is_empty() {
+            self.used_at = Some(pos);
         }
         self.scope.bound.push(names);
         Ok(())
@@ -264,6 +271,7 @@ impl Checker<'_> {
             let sentence = format!("translator does not define conversion for member: {member}");
             return Err(pos.error("D_XLATE_MEMB", sentence));
         };
+        self.spend(input.measure().0, pos)?;
         let (input, first) = self.once(input.clone());
         let typed = Node { ty: translator.input, ..input };
         self.bind(BTreeMap::from([(translator.name.clone(), typed)]), pos)?;
@@ -272,6 +280,7 @@ impl Checker<'_> {
         let value = node.and_then(|node| self.convert_assigned(node, found.ty, "=", pos));
         let value = value
             .map_err(|error| if translator.library { Self::in_library(error, member, pos) } else { error })?;
+        self.expanded(&value, pos)?;
         Ok(Self::after(vec![first], value))
     }
 

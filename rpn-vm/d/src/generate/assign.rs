@@ -57,7 +57,11 @@ impl Code<'_> {
                 }
                 self.push(self.types.size(ty));
                 let text = self.types.is_char_array(ty) && !self.types.is_char_array(value.ty);
-                self.push(u64::from(text));
+                self.push(match (self.types.is_string(ty), text) {
+                    (true, _) => d::COPY_STRING,
+                    (false, true) => d::COPY_TEXT,
+                    (false, false) => d::COPY_BYTES,
+                });
                 self.call(d::COPY);
                 if wanted {
                     self.drop();

@@ -1,6 +1,6 @@
 //! C's declarations.
 
-use super::{Parser, is_keyword};
+use super::{DEEPEST, Parser, is_keyword};
 use crate::ast::{Base, Declaration, Declarator, Derived, Parameter, Spec, Storage, TypeName};
 use crate::error::Result;
 use crate::lex::Token;
@@ -212,6 +212,10 @@ impl Parser<'_> {
         }
         derived.extend(suffixes.into_iter().rev());
         derived.append(&mut inner.derived);
+        // A type has each step that makes it inside the next one.
+        if derived.len() > DEEPEST as usize {
+            return Err(self.too_deep());
+        }
         self.depth -= 1;
         Ok(Declarator { pos, name: inner.name, derived, bits: None })
     }

@@ -1,7 +1,7 @@
 //! Expressions, with D's precedence.
 
 use super::{Parser, is_keyword};
-use crate::ast::{Expr, ExprKind};
+use crate::ast::{Expr, ExprKind, Link};
 use crate::error::{Pos, Result};
 use crate::lex::Token;
 
@@ -45,13 +45,15 @@ fn expr(pos: Pos, kind: ExprKind) -> Expr {
 impl Parser<'_> {
     /// An expression, with the comma operator.
     pub(super) fn expression(&mut self) -> Result<Expr> {
-        let mut left = self.assignment()?;
-        while self.is(",")? {
-            self.take()?;
-            let right = self.assignment()?;
-            left = expr(left.pos, ExprKind::Comma(left.into(), right.into()));
+        let first = self.assignment()?;
+        if !self.is(",")? {
+            return Ok(first);
         }
-        Ok(left)
+        let (pos, mut list) = (first.pos, vec![first]);
+        while self.accept(",")? {
+            list.push(self.assignment()?);
+        }
+        Ok(expr(pos, ExprKind::Comma(list)))
     }
 
     pub(super) fn assignment(&mut self) -> Result<Expr> {
@@ -85,14 +87,18 @@ impl Parser<'_> {
 
     /// Operands and operators that bind at least as tightly as `least` asks.
     fn binary(&mut self, least: u8) -> Result<Expr> {
-        let mut left = self.unary()?;
-        loop {
-            let Token::Mark(mark) = *self.peek()? else { return Ok(left) };
-            let Some(level) = level(mark).filter(|level| *level >= least) else { return Ok(left) };
+        let first = self.unary()?;
+        let mut links: Vec<Link> = Vec::new();
+        while let Token::Mark(op) = *self.peek()?
+            && let Some(level) = level(op).filter(|level| *level >= least)
+        {
             let (_, pos) = self.take()?;
             let right = self.binary(level + 1)?;
-            left = expr(pos, ExprKind::Binary(mark, left.into(), right.into()));
+            links.push(Link { pos, op, right });
         }
+        // The whole is where its last operator is.
+        let Some(pos) = links.last().map(|link| link.pos) else { return Ok(first) };
+        Ok(expr(pos, ExprKind::Binary(first.into(), links)))
     }
 
     fn unary(&mut self) -> Result<Expr> {
@@ -152,9 +158,15 @@ impl Parser<'_> {
 
     fn postfix(&mut self) -> Result<Expr> {
         let mut value = self.primary()?;
+        let outside = self.depth;
         loop {
             let pos = self.here()?;
-            let Token::Mark(mark) = *self.peek()? else { return Ok(value) };
+            let Token::Mark(mark @ ("[" | "." | "->" | "++" | "--")) = *self.peek()? else {
+                self.depth = outside;
+                return Ok(value);
+            };
+            // Each operator has the ones before it inside.
+            self.deeper()?;
             match mark {
                 "[" => {
                     self.take()?;
@@ -167,11 +179,10 @@ impl Parser<'_> {
                     let of = value.into();
                     value = expr(pos, ExprKind::Member { of, name, arrow: mark == "->" });
                 }
-                "++" | "--" => {
+                _ => {
                     self.take()?;
                     value = expr(pos, ExprKind::After(mark, value.into()));
                 }
-                _ => return Ok(value),
             }
         }
     }

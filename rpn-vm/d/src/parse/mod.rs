@@ -248,15 +248,37 @@ impl Parser<'_> {
 
     fn deeper(&mut self) -> Result<()> {
         self.depth += 1;
-        if self.depth > DEEPEST {
-            let sentence = format!("the program is nested deeper than {DEEPEST} levels");
-            return Err(self.pos.error("D_SYNTAX", sentence));
-        }
-        Ok(())
+        if self.depth > DEEPEST { Err(self.too_deep()) } else { Ok(()) }
+    }
+
+    fn too_deep(&self) -> Error {
+        let sentence = format!(
+            "the program is nested deeper than {DEEPEST} levels here; put the inner part into a variable or a typedef"
+        );
+        self.pos.error("D_SYNTAX", sentence)
     }
 
     /// A clause or declaration; `None` at the end.
     fn item(&mut self) -> Result<Option<Item>> {
+        loop {
+            if let Some(clause) = self.described()? {
+                return Ok(Some(clause));
+            }
+            if !self.accept(";")? {
+                break;
+            }
+        }
+        let item = match self.peek()? {
+            Token::End => return Ok(None),
+            Token::Word(word) if word == "inline" => Item::Inline(self.inline()?),
+            Token::Word(word) if word == "translator" => Item::Translator(self.translator()?),
+            _ => Item::Declaration(self.declaration()?),
+        };
+        Ok(Some(item))
+    }
+
+    /// A clause, if a probe description comes next.
+    fn described(&mut self) -> Result<Option<Item>> {
         if !self.ahead {
             self.lexer.skip()?;
             if self.lexer.ended() {
@@ -273,16 +295,7 @@ impl Parser<'_> {
                 return Ok(Some(Item::Clause(self.clause(description, pos)?)));
             }
         }
-        if self.accept(";")? {
-            return self.item();
-        }
-        let item = match self.peek()? {
-            Token::End => return Ok(None),
-            Token::Word(word) if word == "inline" => Item::Inline(self.inline()?),
-            Token::Word(word) if word == "translator" => Item::Translator(self.translator()?),
-            _ => Item::Declaration(self.declaration()?),
-        };
-        Ok(Some(item))
+        Ok(None)
     }
 
     fn clause(&mut self, first: String, pos: Pos) -> Result<Clause> {

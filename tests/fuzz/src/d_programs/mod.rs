@@ -4,6 +4,7 @@
 //! other side is [`naive`], which reads the tree alone; both sides share the table of types of [`tree`], and no code. What
 //! all programs begin with is compiled once.
 
+mod divides;
 mod naive;
 mod text;
 mod tree;

@@ -1,7 +1,8 @@
 //! What a program means: its tree, interpreted node by node. It shares no code with the compiler or with what runs
 //! compiled programs; the rules are those of docs/d.md and of the D guide.
 //!
-//! Operators compute with 64 bits in the wider type of their operands, without a sign if either has none. A value is
+//! Operators compute with 64 bits in `int`, or in the wider type of their operands if it is wider, without a sign if either
+//! has none. A value is
 //! cut to its type when it is assigned, cast, a key, or converted to a type that is narrower or has another sign; but an
 //! operand of a sum or a product keeps its sign.
 //! Operands are evaluated from left to right; of `=` the right side comes before the keys on the left. 0 and a string
@@ -68,7 +69,7 @@ pub fn cut(value: u64, ty: Type) -> u64 {
 }
 
 /// A value of one type as one of another.
-fn converted(value: u64, from: Type, to: Type) -> u64 {
+pub fn converted(value: u64, from: Type, to: Type) -> u64 {
     if from == to { value } else { cut(value, to) }
 }
 
@@ -83,6 +84,9 @@ fn operand(op: &str, value: u64, from: Type, to: Type) -> u64 {
 fn common(a: Type, b: Type) -> Type {
     let ((_, a_size, a_signed), (_, b_size, b_signed)) = (TYPES[a], TYPES[b]);
     let size = a_size.max(b_size);
+    if size < 4 {
+        return INT;
+    }
     let unsigned = a_size == size && !a_signed || b_size == size && !b_signed;
     TYPES.iter().position(|(_, own, signed)| (*own, *signed) == (size, !unsigned)).unwrap_or(INT)
 }
@@ -151,6 +155,11 @@ fn part(text: &[u8], from: i64, length: Option<i64>) -> Vec<u8> {
     if start >= end { Vec::new() } else { text[start as usize..end as usize].to_vec() }
 }
 
+/// The operand of `?:` that a constant condition chooses; the other one is not looked at.
+pub fn chosen([condition, yes, no]: &[Tree; 3]) -> Option<&Tree> {
+    Some(if condition.constant()? != 0 { yes } else { no })
+}
+
 impl Tree {
     pub fn ty(&self) -> Type {
         match self {
@@ -164,7 +173,10 @@ impl Tree {
             Self::Unary(_, of) => common(of.ty(), INT),
             Self::Binary("<<" | ">>", a, _) => common(a.ty(), INT),
             Self::Binary(_, a, b) => common(a.ty(), b.ty()),
-            Self::Conditional(of) => common(of[1].ty(), of[2].ty()),
+            Self::Conditional(of) => match chosen(of) {
+                Some(taken) => taken.ty(),
+                None => common(of[1].ty(), of[2].ty()),
+            },
             Self::Comma(_, b) => b.ty(),
             Self::Length(_) => SIZE,
             Self::Number(_) => LONG,
@@ -172,7 +184,7 @@ impl Tree {
     }
 
     /// The value, where it is known without a run.
-    fn constant(&self) -> Option<u64> {
+    pub fn constant(&self) -> Option<u64> {
         match self {
             Self::Constant(value) => Some((*value).into()),
             Self::Unary(_, of) | Self::Cast(_, of) => {
@@ -184,16 +196,12 @@ impl Tree {
                 b.constant()?;
                 self.value(&mut State::default()).ok()
             }
-            Self::Logical(op, a, b) if *op != "^^" => {
+            Self::Logical(_, a, b) => {
                 a.constant()?;
                 b.constant()?;
                 self.value(&mut State::default()).ok()
             }
-            Self::Conditional(of) => {
-                let [condition, yes, no] = &**of;
-                let taken = if condition.constant()? != 0 { yes } else { no };
-                Some(converted(taken.constant()?, taken.ty(), self.ty()))
-            }
+            Self::Conditional(of) => chosen(of)?.constant(),
             _ => None,
         }
     }
@@ -382,6 +390,8 @@ impl Function {
         match self {
             _ if new => match self {
                 Self::Avg(_) => *old = vec![1, value],
+                // The second word says that there is a value.
+                Self::Min(_) | Self::Max(_) => *old = vec![value, 1],
                 Self::Quantize(..) => {
                     *old = vec![0; 127];
                     old[bucket(value as i64)] = weight;
@@ -495,102 +505,5 @@ impl Program {
             }
         }
         state
-    }
-
-    /// Whether a compiler has to refuse it.
-    pub fn divides_by_constant_zero(&self) -> bool {
-        let clause = |clause: &Clause| {
-            clause.predicate.iter().any(Tree::divides) || clause.statements.iter().any(Statement::divides)
-        };
-        self.clauses.iter().any(clause)
-    }
-}
-
-impl Statement {
-    fn divides(&self) -> bool {
-        match self {
-            Self::Evaluate(tree) => tree.divides(),
-            Self::Assign(place, text) => place.divides() || text.divides(),
-            Self::Aggregate(_, keys, function) => {
-                let value = match function {
-                    Function::Count => false,
-                    Function::Quantize(value, weight) => {
-                        value.divides() || weight.as_ref().is_some_and(Tree::divides)
-                    }
-                    Function::Sum(value)
-                    | Function::Avg(value)
-                    | Function::Min(value)
-                    | Function::Max(value) => value.divides(),
-                };
-                value || keys.iter().any(Expression::divides)
-            }
-            Self::If(condition, then, otherwise) => {
-                condition.divides() || then.iter().chain(otherwise).any(Self::divides)
-            }
-        }
-    }
-}
-
-impl Expression {
-    fn divides(&self) -> bool {
-        match self {
-            Self::Int(tree) => tree.divides(),
-            Self::Text(text) => text.divides(),
-        }
-    }
-}
-
-impl Place {
-    fn divides(&self) -> bool {
-        match self {
-            Self::Variable(..) => false,
-            Self::Element(_, keys) => keys.iter().any(Expression::divides),
-        }
-    }
-}
-
-impl TextPlace {
-    fn divides(&self) -> bool {
-        match self {
-            Self::Variable(_) => false,
-            Self::Element(keys) => keys.iter().any(Expression::divides),
-        }
-    }
-}
-
-impl Tree {
-    /// Whether a divisor in it is the constant 0, which is refused before the run.
-    fn divides(&self) -> bool {
-        match self {
-            Self::Constant(_) | Self::Wild(..) => false,
-            Self::Load(place) | Self::Step(_, place, _) => place.divides(),
-            Self::Unary(_, of) | Self::Cast(_, of) => of.divides(),
-            Self::Assign(place, of) | Self::Update(_, place, of) => place.divides() || of.divides(),
-            Self::Binary(op, a, b) => {
-                let own = matches!(*op, "/" | "%")
-                    && b.constant().is_some_and(|value| converted(value, b.ty(), self.ty()) == 0);
-                own || a.divides() || b.divides()
-            }
-            Self::Compare(_, a, b) | Self::Logical(_, a, b) | Self::Comma(a, b) => a.divides() || b.divides(),
-            Self::Conditional(of) => of.iter().any(Self::divides),
-            Self::Length(of) | Self::Number(of) => of.divides(),
-            Self::Find(a, b) | Self::CompareTexts(_, a, b) => a.divides() || b.divides(),
-        }
-    }
-}
-
-impl Text {
-    fn divides(&self) -> bool {
-        match self {
-            Self::Literal(_) => false,
-            Self::Load(place) => place.divides(),
-            Self::Join(a, b) => a.divides() || b.divides(),
-            Self::Part(of, from, length) => {
-                of.divides() || from.divides() || length.as_ref().is_some_and(|length| length.divides())
-            }
-            Self::Number(of) => of.divides(),
-            Self::Upper(of) => of.divides(),
-            Self::Conditional(condition, yes, no) => condition.divides() || yes.divides() || no.divides(),
-        }
     }
 }

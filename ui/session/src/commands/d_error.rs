@@ -1,6 +1,7 @@
 //! Why a D program cannot be inserted.
 
-use trapline_d::Error;
+use super::DText;
+use trapline_d::{Error, file_of, header};
 use trapline_rpn::{Diagnostic, Diagnostics, Severity};
 
 /// Why a D program cannot be inserted. The sentences are dtrace(1)'s.
@@ -70,10 +71,51 @@ pub(crate) fn line_of(text: &[u8], line: u32) -> String {
     line.unwrap_or_default().to_owned()
 }
 
+/// Most bytes of a file that is read again to show a line of it.
+const LARGEST: u64 = 16 << 20;
+
+/// A line of a file that the preprocessor has read, if it is still there.
+fn line_of_source(file: &str, line: u32) -> Option<String> {
+    if let Some(text) = header(file) {
+        return Some(line_of(text.as_bytes(), line));
+    }
+    // A pipe would wait for who writes to it.
+    std::fs::metadata(file).ok().filter(|found| found.is_file() && found.len() <= LARGEST)?;
+    Some(line_of(&std::fs::read(file).ok()?, line)).filter(|line| !line.is_empty())
+}
+
+/// The column of a source's line that a column of the preprocessed line stands for; 0 where that is not known.
+fn column_in(source: &str, preprocessed: &str, column: u32) -> u32 {
+    let count = column as usize;
+    if source.chars().take(count).eq(preprocessed.chars().take(count)) {
+        return column;
+    }
+    let rest: String = preprocessed.chars().skip(count.saturating_sub(1)).collect();
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    let word = rest.get(..end).filter(|word| !word.is_empty());
+    let mut found = word.into_iter().flat_map(|word| source.match_indices(word));
+    match (found.next(), found.next()) {
+        (Some((at, _)), None) => source.get(..at).map_or(0, |before| before.chars().count() as u32 + 1),
+        _ => 0,
+    }
+}
+
 impl DError {
-    /// An error in a text.
-    pub(crate) fn in_text(name: &str, is_file: bool, text: &[u8], error: Error) -> Self {
-        Self::Text { name: name.to_owned(), is_file, text_line: line_of(text, error.line), error }
+    /// An error in a text: in the file that the preprocessor has taken the line from.
+    pub(crate) fn in_text(text: &DText, mut error: Error) -> Self {
+        let file = file_of(&text.text, error.text_line);
+        // In markers, quotes are replaced.
+        let own = file.as_ref().is_none_or(|file| *file == text.name.replace('"', "'"));
+        let mut text_line = line_of(&text.text, error.text_line);
+        let (name, is_file) = match &file {
+            Some(file) if !own => (file.clone(), true),
+            _ => (text.name.clone(), text.is_file),
+        };
+        if let Some(source) = line_of_source(&name, error.line).filter(|_| file.is_some() && is_file) {
+            error.column = column_in(&source, &text_line, error.column);
+            text_line = source;
+        }
+        Self::Text { name, is_file, text_line, error }
     }
 
     /// DTrace's tag.
@@ -120,5 +162,21 @@ impl DError {
             source,
         };
         Some(Diagnostics { list: vec![found], more: 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_is_that_of_the_word_in_the_source() {
+        assert_eq!(column_in("  y = nosuch;", "  y = nosuch;", 7), 7);
+        // A macro before it was replaced, and a comment is gone.
+        assert_eq!(column_in("LONG(1) + nosuch;", "((long)1) + nosuch;", 13), 11);
+        assert_eq!(column_in("/* */ y = nosuch;", "y = nosuch;", 5), 11);
+        // The word is from a macro, or more than one place could be meant.
+        assert_eq!(column_in("THREE(x);", "printf(nosuch);", 8), 0);
+        assert_eq!(column_in("M x + x;", "1 x + x;", 3), 0);
     }
 }

@@ -155,14 +155,13 @@ impl DSource {
     }
 
     fn compile_with(&self, mut compiler: Compiler, process: u32) -> Result<Compiled, DError> {
-        let wrong = |text: &DText, error: Error| DError::in_text(&text.name, text.is_file, &text.text, error);
         for text in &self.texts {
             let arguments: Vec<_> = std::iter::once(text.zeroth()).chain(self.arguments.clone()).collect();
             let variable = |name: &str| variable(name, process);
-            compiler.add(&text.text, &arguments, &variable).map_err(|error| wrong(text, error))?;
+            compiler.add(&text.text, &arguments, &variable).map_err(|error| DError::in_text(text, error))?;
         }
-        compiler.finish().map_err(|error| match self.texts.first() {
-            Some(text) => wrong(text, error),
+        compiler.finish().map_err(|error: Error| match self.texts.get(error.text) {
+            Some(text) => DError::in_text(text, error),
             None => DError::NotArmed(error.to_string()),
         })
     }
@@ -259,7 +258,7 @@ fn nothing(
 ) -> DError {
     let text = source.texts.get(clause.text);
     let name = text.map(|text| text.name.clone()).unwrap_or_default();
-    let text_line = text.map(|text| line_of(&text.text, clause.line)).unwrap_or_default();
+    let text_line = text.map(|text| line_of(&text.text, clause.text_line)).unwrap_or_default();
     let line = clause.line;
     let why = match error {
         Some(error @ (MatchError::Provider(_) | MatchError::Description(_) | MatchError::TooMany { .. })) => {

@@ -26,7 +26,7 @@ use crate::types::GuestTypes;
 
 /// The part of a file for the state outside the machine, and its version.
 const PART: &str = "session";
-const VERSION: u16 = 6;
+const VERSION: u16 = 7;
 
 /// The origin of an inserted program, from which another process can insert it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
