@@ -36,7 +36,11 @@ fn look_through() -> String {
     assert!(hits > 1_000_000, "{hits} hits");
     for hit in [hits - 1, 1, hits / 2, hits, 12_345] {
         terminal.press(&format!("g#{hit}\r"));
-        terminal.shows(&format!("  hit {hit} "));
+        // The line may have no room for more.
+        let there = [format!("  hit {hit} "), format!("  hit {hit}\n")];
+        terminal.shows_that(&there[0], |shown| {
+            there.iter().any(|text| shown.contains(text)) && !shown.contains("  going ")
+        });
     }
     terminal.press("\x1b[F");
     terminal.shows(&format!(" {hits} "));
