@@ -16,6 +16,6 @@ BEGIN
 	one = (unsigned char)1;
 	printf("%d %d\n", -one << 8, (unsigned char)(uc + 50));
 	b.low = 1;
-	printf("%d\n", b.low - 2 > 0);
+	printf("%d\n", b.low > -1);
 	exit(0);
 }

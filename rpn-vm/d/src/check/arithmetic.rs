@@ -76,17 +76,19 @@ impl Checker<'_> {
         Node { pos, ty, kind: NodeKind::Convert(node.into()), alloca }
     }
 
-    /// The type in which operands of these types are computed, as in C: `int` if it holds both, otherwise the wider one,
-    /// without a sign if either has none. The computation has 64 bits; only what is assigned, cast or shown is cut.
+    /// The type in which operands of these types are computed: the wider one, without a sign if either has none. As the
+    /// published tests have it, D does not promote to `int` what it adds; it computes with 64 bits, and cuts only what is
+    /// assigned, cast or shown.
     pub(super) fn common(&self, a: TypeId, b: TypeId) -> TypeId {
         let ((a_size, a_signed), (b_size, b_signed)) = (self.types.int(a), self.types.int(b));
         let size = a_size.max(b_size);
-        if size < 4 {
-            return self.types.builtin("int");
-        }
         let unsigned = a_size == size && !a_signed || b_size == size && !b_signed;
         let long = if self.types.model.word() == 8 { "long" } else { "long long" };
         self.types.builtin(match (size, unsigned) {
+            (1, false) => "signed char",
+            (1, true) => "unsigned char",
+            (2, false) => "short",
+            (2, true) => "unsigned short",
             (4, false) => "int",
             (4, true) => "unsigned int",
             (_, false) => long,
@@ -95,25 +97,16 @@ impl Checker<'_> {
         })
     }
 
-    /// The type of an operand for [`Checker::common`]. A bit-field that `int` holds is an `int`, whatever its own type is.
-    fn operand_type(&self, node: &Node) -> TypeId {
-        match &node.kind {
-            NodeKind::Load(place) => self.place_type(place, node.ty),
+    /// The type in which two values are compared, or in which either is chosen: as in C, what `int` holds is promoted to it,
+    /// a bit-field too. A conversion to a smaller type would change the values.
+    fn promoted(&self, a: &Node, b: &Node) -> TypeId {
+        let int = self.types.builtin("int");
+        let own = |node: &Node| match &node.kind {
+            NodeKind::Load(Place::Memory { bits: Some((_, count)), .. }) if *count < 32 => int,
             _ => node.ty,
-        }
-    }
-
-    /// The same, of a place with its type.
-    pub(super) fn place_type(&self, place: &Place, ty: TypeId) -> TypeId {
-        match place {
-            Place::Memory { bits: Some((_, count)), .. } if *count < 32 => self.types.builtin("int"),
-            _ => ty,
-        }
-    }
-
-    /// The type in which two operands are computed.
-    fn common_of(&self, a: &Node, b: &Node) -> TypeId {
-        self.common(self.operand_type(a), self.operand_type(b))
+        };
+        let common = self.common(own(a), own(b));
+        if self.types.int(common).0 < 4 { int } else { common }
     }
 
     /// Refuses what has no value to compute with.
@@ -153,7 +146,7 @@ impl Checker<'_> {
         }
         self.integer(&node, op)?;
         let int = self.types.builtin("int");
-        let ty = self.common(self.operand_type(&node), int);
+        let ty = self.common(node.ty, int);
         let node = self.convert(node, ty);
         let folded = node.constant().map(|value| match op {
             "-" => value.wrapping_neg(),
@@ -224,7 +217,7 @@ impl Checker<'_> {
         if !good(&a) || !good(&b) {
             return Err(self.incompatible(op, a.ty, b.ty, pos));
         }
-        let ty = self.common_of(&a, &b);
+        let ty = self.promoted(&a, &b);
         let signed = self.types.int(ty).1;
         let (a, b) = (self.convert(a, ty), self.convert(b, ty));
         let kind = match (a.constant(), b.constant()) {
@@ -256,10 +249,7 @@ impl Checker<'_> {
         self.integer(&a, op)?;
         self.integer(&b, op)?;
         let int = self.types.builtin("int");
-        let ty = match op {
-            "<<" | ">>" => self.common(self.operand_type(&a), int),
-            _ => self.common_of(&a, &b),
-        };
+        let ty = if matches!(op, "<<" | ">>") { self.common(a.ty, int) } else { self.common(a.ty, b.ty) };
         self.compute(op, a, b, ty, pos)
     }
 
@@ -361,7 +351,7 @@ impl Checker<'_> {
         } else if self.types.is_pointer(no.ty) && self.types.is_scalar(yes.ty) {
             no.ty
         } else if self.types.is_integer(yes.ty) && self.types.is_integer(no.ty) {
-            self.common_of(&yes, &no)
+            self.promoted(&yes, &no)
         } else if self.types.resolve(yes.ty) == self.types.resolve(no.ty) {
             yes.ty
         } else {

@@ -198,9 +198,8 @@ impl Checker<'_> {
         let value = if self.types.is_pointer(ty) {
             self.scaled(ty, value, pos)?
         } else {
-            let own = self.place_type(&place, ty);
             let compute =
-                if matches!(op, "<<" | ">>") { self.common(own, own) } else { self.common(own, value.ty) };
+                if matches!(op, "<<" | ">>") { self.common(ty, ty) } else { self.common(ty, value.ty) };
             self.convert(value, compute)
         };
         Ok(Node { pos, ty, kind: NodeKind::Update { place, op, value: value.into(), after: false }, alloca })
@@ -235,7 +234,7 @@ impl Checker<'_> {
             self.scaled(ty, one, pos)?
         } else {
             let int = self.types.builtin("int");
-            let compute = self.common(self.place_type(&place, ty), int);
+            let compute = self.common(ty, int);
             self.convert(one, compute)
         };
         let op = if op == "++" { "+" } else { "-" };

@@ -1,9 +1,8 @@
 //! What a program means: its tree, interpreted node by node. It shares no code with the compiler or with what runs
 //! compiled programs; the rules are those of docs/d.md and of the D guide.
 //!
-//! Operators compute with 64 bits in `int`, or in the wider type of their operands if it is wider, without a sign if either
-//! has none. A value is
-//! cut to its type when it is assigned, cast, a key, or converted to a type that is narrower or has another sign; but an
+//! Operators compute with 64 bits in the wider type of their operands, without a sign if either has none; what is compared,
+//! or chosen by `?:`, is an `int` if that holds it. A value is cut to its type when it is assigned, cast, a key, or converted to a type that is narrower or has another sign; but an
 //! operand of a sum or a product keeps its sign.
 //! Operands are evaluated from left to right; of `=` the right side comes before the keys on the left. 0 and a string
 //! that is null are the same as no value.
@@ -80,13 +79,16 @@ fn operand(op: &str, value: u64, from: Type, to: Type) -> u64 {
     if keeps { value } else { converted(value, from, to) }
 }
 
+/// The type in which two values are compared, or in which either is chosen: what `int` holds is an `int`, as in C.
+fn promoted(a: Type, b: Type) -> Type {
+    let common = common(a, b);
+    if TYPES[common].1 < 4 { INT } else { common }
+}
+
 /// The type in which two types are computed.
 fn common(a: Type, b: Type) -> Type {
     let ((_, a_size, a_signed), (_, b_size, b_signed)) = (TYPES[a], TYPES[b]);
     let size = a_size.max(b_size);
-    if size < 4 {
-        return INT;
-    }
     let unsigned = a_size == size && !a_signed || b_size == size && !b_signed;
     TYPES.iter().position(|(_, own, signed)| (*own, *signed) == (size, !unsigned)).unwrap_or(INT)
 }
@@ -175,7 +177,7 @@ impl Tree {
             Self::Binary(_, a, b) => common(a.ty(), b.ty()),
             Self::Conditional(of) => match chosen(of) {
                 Some(taken) => taken.ty(),
-                None => common(of[1].ty(), of[2].ty()),
+                None => promoted(of[1].ty(), of[2].ty()),
             },
             Self::Comma(_, b) => b.ty(),
             Self::Length(_) => SIZE,
@@ -234,7 +236,7 @@ impl Tree {
                 compute(op, left, right, self.ty())?
             }
             Self::Compare(op, a, b) => {
-                let ty = common(a.ty(), b.ty());
+                let ty = promoted(a.ty(), b.ty());
                 let left = converted(a.value(state)?, a.ty(), ty);
                 let right = converted(b.value(state)?, b.ty(), ty);
                 holds(op, if TYPES[ty].2 { (left as i64).cmp(&(right as i64)) } else { left.cmp(&right) })
