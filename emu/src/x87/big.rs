@@ -185,7 +185,8 @@ impl Fixed {
             // In halves, so that no division of 128 bits is needed.
             let high = rest << 32 | *word >> 32;
             let low = (high % divisor) << 32 | *word & 0xffff_ffff;
-            *word = (high / divisor) << 32 | low / divisor;
+            let (upper, lower) = (high / divisor, low / divisor);
+            *word = upper << 32 | lower;
             rest = low % divisor;
         }
         Fixed(words)
