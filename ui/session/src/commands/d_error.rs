@@ -15,7 +15,7 @@ pub enum DError {
         /// Whether it is a file.
         is_file: bool,
         /// What is wrong, and where.
-        error: Error,
+        error: Box<Error>,
         /// The line of the text.
         text_line: String,
     },
@@ -115,7 +115,7 @@ impl DError {
             error.column = column_in(&source, &text_line, error.column);
             text_line = source;
         }
-        Self::Text { name, is_file, text_line, error }
+        Self::Text { name, is_file, text_line, error: Box::new(error) }
     }
 
     /// DTrace's tag.
