@@ -96,7 +96,7 @@ impl Cpp {
             Some(found) => {
                 let message = format!("the preprocessor refuses the text: {}", found.message);
                 let (line, text_line) = (found.line, found.source.clone());
-                let error = Error {
+                let error = Box::new(Error {
                     tag: "D_CPP_ERR",
                     line,
                     column: 0,
@@ -104,7 +104,7 @@ impl Cpp {
                     text: 0,
                     message,
                     help: None,
-                };
+                });
                 // It may be in an included file.
                 let (name, is_file) = match found.file == text.name {
                     true => (text.name, text.is_file),

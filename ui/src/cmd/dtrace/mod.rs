@@ -267,7 +267,7 @@ fn failed(error: &DError, line: &Line, program: &DSource) -> Stop {
     let tag = if tagged(line, program) { format!("[{}] ", error.tag()) } else { String::new() };
     match error {
         DError::Text { name, is_file, error, text_line } => {
-            let Error { line, message, .. } = error;
+            let Error { line, message, .. } = &**error;
             let place = if io::stderr().is_terminal() { caret(error, text_line) } else { String::new() };
             said(format!("{}: {tag}line {line}: {message}{place}", called(name, *is_file)))
         }
