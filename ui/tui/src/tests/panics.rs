@@ -14,6 +14,8 @@ struct Pty {
     child: Child,
     output: Receiver<Vec<u8>>,
     text: String,
+    /// What a terminal shows of it: where two frames have the same letters, no letters are sent.
+    screen: vt100::Parser,
 }
 
 impl Pty {
@@ -37,16 +39,17 @@ impl Pty {
                 }
             }
         });
-        Self { child, output, text: String::new() }
+        Self { child, output, text: String::new(), screen: vt100::Parser::new(24, 80, 0) }
     }
 
-    /// Waits until this was written.
+    /// Waits until this was written or is shown.
     fn shows(&mut self, wanted: &str) {
-        while !self.text.contains(wanted) {
+        while !self.text.contains(wanted) && !self.screen.screen().contents().contains(wanted) {
             let bytes = self
                 .output
                 .recv_timeout(PATIENCE)
                 .unwrap_or_else(|_| panic!("no `{wanted}` in\n{}", self.text));
+            self.screen.process(&bytes);
             self.text += &String::from_utf8_lossy(&bytes);
         }
     }
