@@ -19,6 +19,27 @@ pub fn trapline() -> Result<PathBuf, String> {
     BUILT.get_or_init(|| build(&folder()?)).clone()
 }
 
+/// A folder for `PATH` with the program and the fuzzer: beside the tests lie programs with other tools' names, such as the
+/// fuzz target `gdb`.
+///
+/// # Errors
+/// A sentence, when the program cannot be built or the folder cannot be made.
+pub fn programs() -> Result<PathBuf, String> {
+    let program = trapline()?;
+    let folder = folder()?.join("programs");
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    for program in [program.clone(), program.with_file_name("trapline-fuzz")] {
+        let link = folder.join(program.file_name().unwrap_or_default());
+        // Another test may make the same link at this time.
+        if let Err(error) = std::os::unix::fs::symlink(&program, &link)
+            && error.kind() != std::io::ErrorKind::AlreadyExists
+        {
+            return Err(format!("{}: {error}", link.display()));
+        }
+    }
+    Ok(folder)
+}
+
 /// The folder of the profile: the one above `deps` if this program is a test.
 fn folder() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| format!("this program's own path: {error}"))?;

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::cli::{binary, finish, patient};
+use crate::cli::{finish, patient, programs};
 use trapline_rpn::{AnySymbol, Program, TABLE, Width, parse};
 use trapline_tests::built::fuzzer;
 use trapline_tests::root;
@@ -151,7 +151,7 @@ fn run(shown: &Shown, variables: &[(&str, &Path)]) -> i32 {
         return 0;
     }
     let path = std::env::var("PATH").unwrap_or_default();
-    let folder = binary().parent().unwrap().display().to_string();
+    let folder = programs();
     let mut bash = patient("bash");
     bash.args(["-o", "pipefail", "-c", &format!("exec 2>&1\n{}", shown.command)]);
     bash.current_dir(root()).env("PATH", format!("{folder}:{path}")).envs(variables.iter().copied());

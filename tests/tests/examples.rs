@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::cli::{binary, finish, patient};
+use crate::cli::{finish, patient, programs};
 use crate::docs::matches;
 use trapline_tests::root;
 
@@ -15,7 +15,7 @@ fn each_example_answers_its_question() {
         .collect();
     folders.sort();
     let path = std::env::var("PATH").unwrap_or_default();
-    let path = format!("{}:{path}", binary().parent().unwrap().display());
+    let path = format!("{}:{path}", programs());
     let mut run = 0;
     for folder in folders.iter().filter(|folder| folder.is_dir()) {
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();

@@ -48,10 +48,9 @@ fn less_shows_a_long_listing_and_what_is_said_about_it_comes_after() {
     assert_eq!(shown.trim_end(), format!("{first}:").trim_end());
     // The keyboard is the pager's: Ctrl-C ends nothing.
     terminal.press("\x03");
-    // less drops what was typed before it has seen the signal. Then it beeps, and shows the screen with its prompt again.
     terminal.writes("\x07");
-    terminal.writes("\n:\x1b[K");
-    terminal.press("G");
+    // less silently drops the next key if the signal came before it read a key.
+    terminal.press("GG");
     let last = text.lines().last().unwrap();
     assert!(terminal.shows("(END)").contains(last));
     assert!(!terminal.shows("(END)").contains(&said));

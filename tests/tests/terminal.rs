@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 
-use crate::cli::binary;
+use crate::cli::{binary, programs};
 use crate::patience::PATIENCE;
 use trapline_tests::root;
 
@@ -51,7 +51,7 @@ impl Terminal {
     /// A shell with job control, which starts the program by `trapline`.
     pub fn shell() -> Self {
         let pid_file = tempfile::NamedTempFile::new().unwrap();
-        let folder = binary().parent().unwrap().display().to_string();
+        let folder = programs();
         let line = format!("stty cols 80 rows 24; PATH='{folder}':$PATH PS1='ready> ' ENV= exec sh -i");
         Self::of_script(&line, &root(), pid_file, true)
     }
@@ -158,7 +158,10 @@ impl Terminal {
     pub fn writes(&mut self, wanted: &str) {
         let is_there = |log: &[u8]| log.windows(wanted.len()).any(|part| part == wanted.as_bytes());
         while !is_there(&self.log[self.pressed..]) {
-            assert!(self.take(), "{wanted:?} is not written:\n{}", text(&self.screen));
+            if !self.take() {
+                let _ = self.child.kill();
+                panic!("{wanted:?} is not written:\n{}", text(&self.screen));
+            }
         }
     }
 

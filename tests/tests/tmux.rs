@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::cli::binary;
+use crate::cli::programs;
 use crate::patience::{looks, until};
 use trapline_tests::root;
 
@@ -23,7 +23,7 @@ impl Tmux {
         let tmux = Self { folder: tempfile::tempdir().unwrap() };
         let settings = tmux.folder.path().join("settings");
         std::fs::write(&settings, SETTINGS).unwrap();
-        let programs = binary().parent().unwrap().display().to_string();
+        let programs = programs();
         let shell = format!("PATH='{programs}':$PATH PS1='ready> ' ENV= exec sh -i");
         let (width, height) = (width.to_string(), height.to_string());
         let window = ["new-session", "-d", "-x", &width, "-y", &height, &shell];

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 /// How long a test waits for what never comes: less than the runner's limit, so that the test itself says what is missing.
-pub const PATIENCE: Duration = Duration::from_secs(1500);
+pub const PATIENCE: Duration = Duration::from_secs(900);
 /// The time between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 

@@ -19,6 +19,11 @@ pub struct Ran {
     pub err: String,
 }
 
+/// A folder for `PATH` with the programs.
+pub fn programs() -> String {
+    trapline_tests::built::programs().unwrap_or_else(|error| panic!("{error}")).display().to_string()
+}
+
 /// The program, built from the sources as they are.
 pub fn binary() -> PathBuf {
     trapline_tests::built::trapline().unwrap_or_else(|error| panic!("{error}"))
