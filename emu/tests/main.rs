@@ -19,6 +19,7 @@ mod paging;
 #[path = "common/patience.rs"]
 mod patience;
 mod pauses;
+mod random_programs;
 mod self_modifying;
 mod snapshots;
 mod soundness;
