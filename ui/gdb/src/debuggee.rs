@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use trapline_emu::load::Width;
-use trapline_os::Module;
+use trapline_os::LoadedModule;
 use trapline_providers::TargetProcess;
 use trapline_rpn::Reg;
 use trapline_session::{
@@ -27,8 +27,9 @@ const CONSOLE: usize = 2048;
 /// The instruction INT3.
 const INT3: u8 = 0xcc;
 
-/// The function of Linux that starts a module whose code and symbols are in place.
-const STARTED: &str = "do_init_module";
+/// The functions of Linux that start a module whose code and symbols are in place, and that run when it has been taken off the
+/// list, before its memory is given back.
+const CHANGES: [&str; 2] = ["do_init_module", "module_bug_cleanup"];
 
 /// What a command of `monitor` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -118,7 +119,7 @@ pub struct Debuggee {
     /// The thread that gdb was told last.
     pub(crate) told: Option<NonZeroUsize>,
     /// The modules that gdb has been told.
-    pub(crate) modules: Vec<Module>,
+    pub(crate) modules: Vec<LoadedModule>,
     /// What is to be shown in gdb before the next stop.
     pub(crate) news: Vec<String>,
     /// Why the last packet was refused, where an error's number does not say it.
@@ -339,11 +340,12 @@ impl Debuggee {
         self.user.is_none() && files::kernel_modules(self.session()) != self.modules
     }
 
-    /// The stop point at which a module has been loaded and not run yet, in Linux.
-    pub(crate) fn loading(&self) -> Option<StopPoint> {
+    /// The stop points at which a module has been loaded and not run yet, or removed, in Linux.
+    pub(crate) fn loading(&self) -> Vec<StopPoint> {
         let session = self.session();
-        session.target().image().plan().linux.as_ref().filter(|_| self.user.is_none())?;
-        session.symbols().lookup(STARTED).map(|symbol| Timeline::breakpoint(symbol.addr))
+        let linux = session.target().image().plan().linux.is_some() && self.user.is_none();
+        let named = CHANGES.iter().filter(|_| linux).filter_map(|name| session.symbols().lookup(name));
+        named.map(|symbol| Timeline::breakpoint(symbol.addr)).collect()
     }
 
     /// Whether the kernel's modules are others than those that gdb was told, which it is then told.

@@ -68,7 +68,7 @@ impl Debuggee {
         }
     }
 
-    /// The stop points, and of a process the place where it ends; of the kernel, the place where a module is loaded.
+    /// The stop points, and of a process the place where it ends; of the kernel, the places where a module is loaded and removed.
     fn all_points(&self) -> Vec<StopPoint> {
         let mut points = self.points();
         points.extend(self.user.as_ref().and_then(|user| user.exit()));
