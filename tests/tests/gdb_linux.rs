@@ -77,7 +77,7 @@ end
 "#,
     );
     assert!(out.contains("Stopped due to shared library event"), "{out}");
-    assert!(out.contains("Inferior loaded target:/lib/modules/dummy.ko"), "{out}");
+    assert!(out.contains("Inferior loaded target:/lib/modules/ffffffff"), "{out}");
     assert_eq!((told(&out, "stopped"), told(&out, "known")), ("do_init_module", "True"), "{out}");
     assert_eq!(told(&out, "placed"), "1 False", "{out}");
     assert_eq!((told(&out, "runs"), told(&out, "still")), ("dummy_setup", "True"), "{out}");
@@ -85,6 +85,48 @@ end
     assert_eq!((told(&out, "gone"), told(&out, "there")), ("False", "True"), "{out}");
     assert_eq!((told(&out, "steps"), told(&out, "back")), ("1", "499"), "{out}");
     assert_eq!((told(&out, "knows"), told(&out, "passes")), ("True", "do_exit"), "{out}");
+}
+
+/// A module that is removed and loaded elsewhere keeps its breakpoints, and those in its `__init` functions are met. Linux says where
+/// its functions are.
+#[test]
+fn guest_linux_modules_that_are_loaded_again_keep_their_breakpoints() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "mount -t proc p /proc\nfor n in 1 2; do\ninsmod /dummy.ko\n\
+                  grep -w dummy_setup /proc/kallsyms\nrmmod dummy\n\
+                  [ $n = 1 ] && insmod /loop.ko\ndone\necho both have run\nsleep 1000\n";
+    let out = gdb(
+        &scripted(folder.path(), &["dummy", "loop"], script),
+        r#"
+set breakpoint pending on
+break dummy_setup
+break dummy_init_module
+break loop_init
+python
+for _ in range(5):
+    quiet('continue')
+    print('stop', symbol(), '%x' % value('$pc'))
+quiet('delete')
+quiet('break do_exit')
+while 'both have run' not in monitor('console'): quiet('continue')
+print('left', 'dummy.ko' in quiet('info sharedlibrary'), 'loop.ko' in quiet('info sharedlibrary'))
+for line in monitor('console').splitlines():
+    if '[dummy]' in line: print('linux', line.split()[2].split('[')[0], line.split()[0])
+end
+"#,
+    );
+    let lines = |name: &str| -> Vec<(&str, &str)> {
+        let own = out.lines().filter_map(|line| line.strip_prefix(name)?.trim().split_once(' '));
+        own.collect()
+    };
+    let stops = lines("stop");
+    let names: Vec<&str> = stops.iter().map(|(name, _)| *name).collect();
+    // Its other name is dummy_init_module.
+    assert_eq!(names, ["init_module", "dummy_setup", "loop_init", "init_module", "dummy_setup"], "{out}");
+    let told: Vec<_> = stops.iter().filter(|(name, _)| *name == "dummy_setup").copied().collect();
+    assert_eq!(lines("linux"), told, "{out}");
+    assert_ne!(told[0], told[1], "it was loaded at one place: {out}");
+    assert_eq!(lines("left"), [("False", "True")], "{out}");
 }
 
 /// gdb 13 and later keep libraries apart by the number of their list in the dynamic linker.

@@ -1,17 +1,19 @@
 //! The run that is debugged: its timeline, its stop points, and the commands of `monitor`.
 
 use std::num::NonZeroUsize;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use trapline_emu::load::Width;
-use trapline_os::Module;
+use trapline_os::LoadedModule;
 use trapline_providers::TargetProcess;
 use trapline_rpn::Reg;
 use trapline_session::{
     Arrival, Command, Difference, Moment, Position, Reply, Session, StopPoint, Timeline, TravelError, Word,
 };
 
+use crate::breakpoints::Breakpoints;
 use crate::calls::Calls;
 use crate::files::{self, Files};
 use crate::registers::{Change, Known, Registers};
@@ -22,8 +24,12 @@ use crate::user::{NoProcess, User};
 /// Bytes of the console that `monitor console` shows, unless it says how many.
 const CONSOLE: usize = 2048;
 
-/// The function of Linux that starts a module whose code and symbols are in place.
-const STARTED: &str = "do_init_module";
+/// The instruction INT3.
+const INT3: u8 = 0xcc;
+
+/// The functions of Linux that start a module whose code and symbols are in place, and that run when it has been taken off the
+/// list, before its memory is given back.
+const CHANGES: [&str; 2] = ["do_init_module", "module_bug_cleanup"];
 
 /// What a command of `monitor` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -94,10 +100,10 @@ pub struct Debuggee {
     recorded: bool,
     /// Whether the run was changed since its beginning.
     changed: bool,
-    pub(crate) registers: Registers,
+    pub(crate) registers: Rc<Registers>,
     pub(crate) user: Option<User>,
     pub(crate) files: Files,
-    pub(crate) breakpoints: Vec<Breakpoint>,
+    pub(crate) breakpoints: Breakpoints,
     /// The probes that stop the run.
     probes: Vec<Probe>,
     /// The system calls of the process.
@@ -113,11 +119,13 @@ pub struct Debuggee {
     /// The thread that gdb was told last.
     pub(crate) told: Option<NonZeroUsize>,
     /// The modules that gdb has been told.
-    pub(crate) modules: Vec<Module>,
+    pub(crate) modules: Vec<LoadedModule>,
     /// What is to be shown in gdb before the next stop.
     pub(crate) news: Vec<String>,
     /// Why the last packet was refused, where an error's number does not say it.
     pub(crate) refusal: Option<String>,
+    /// Whether the last command of `monitor` was interrupted.
+    pub(crate) cut_short: bool,
 }
 
 impl Debuggee {
@@ -142,7 +150,7 @@ impl Debuggee {
         };
         let linux = user.is_some() && timeline.session().target().image().plan().linux.is_some();
         Ok(Self {
-            registers: Registers::new(wide, linux),
+            registers: Rc::new(Registers::new(wide, linux)),
             timeline,
             commands,
             cancel,
@@ -150,7 +158,7 @@ impl Debuggee {
             changed: false,
             user,
             files: Files::default(),
-            breakpoints: Vec::new(),
+            breakpoints: Breakpoints::default(),
             probes: Vec::new(),
             calls: Calls::default(),
             physical: false,
@@ -161,6 +169,7 @@ impl Debuggee {
             modules: Vec::new(),
             news: Vec::new(),
             refusal: None,
+            cut_short: false,
         })
     }
 
@@ -196,7 +205,7 @@ impl Debuggee {
 
     /// The names of the programs of the probes whose stop points were met in the last search.
     pub(crate) fn probes_met(&self) -> Vec<&str> {
-        let own = self.breakpoints.len();
+        let own = self.breakpoints.iter().len();
         let numbers = self.timeline.met_together().iter().filter_map(|point| point.checked_sub(own));
         numbers.filter_map(|number| self.probes.get(number)).map(|probe| probe.name.as_str()).collect()
     }
@@ -243,6 +252,11 @@ impl Debuggee {
         }
         let now = self.registers.of(self.session().core());
         let changes = self.registers.changes(&now, wanted).map_err(|error| error.to_string())?;
+        if let [(Reg::Ip, to)] = changes.as_slice()
+            && self.skips_own_trap(*to)
+        {
+            return Ok(());
+        }
         let general =
             |register: Reg| register.gpr_number().is_some() || matches!(register, Reg::Ip | Reg::Flags);
         let put = |(register, value): Change| match general(register) {
@@ -250,6 +264,17 @@ impl Debuggee {
             false => Difference::Processor { register, bytes: value.to_le_bytes().to_vec() },
         };
         self.put(changes.into_iter().map(put).collect())
+    }
+
+    /// Whether this value of the instruction pointer skips an INT3 of the guest that is about to be executed: gdb takes one for a
+    /// breakpoint of its own, and goes on behind it. The guest is to execute it. gdb takes its breakpoints out at each stop,
+    /// and sets them again just before; a user who writes the register does so while there are none.
+    fn skips_own_trap(&self, to: u128) -> bool {
+        let core = self.session().core();
+        let (at, mut byte) = (core.linear_ip(), [0]);
+        let set = self.breakpoints.iter().any(|own| own.executes() && own.address == at);
+        let next = u128::from(core.env().eip()) + 1;
+        set && to == next && core.peek(at, &mut byte).is_ok() && byte == [INT3]
     }
 
     /// Writes memory.
@@ -315,11 +340,12 @@ impl Debuggee {
         self.user.is_none() && files::kernel_modules(self.session()) != self.modules
     }
 
-    /// The stop point at which a module has been loaded and not run yet, in Linux.
-    pub(crate) fn loading(&self) -> Option<StopPoint> {
+    /// The stop points at which a module has been loaded and not run yet, or removed, in Linux.
+    pub(crate) fn loading(&self) -> Vec<StopPoint> {
         let session = self.session();
-        session.target().image().plan().linux.as_ref().filter(|_| self.user.is_none())?;
-        session.symbols().lookup(STARTED).map(|symbol| Timeline::breakpoint(symbol.addr))
+        let linux = session.target().image().plan().linux.is_some() && self.user.is_none();
+        let named = CHANGES.iter().filter(|_| linux).filter_map(|name| session.symbols().lookup(name));
+        named.map(|symbol| Timeline::breakpoint(symbol.addr)).collect()
     }
 
     /// Whether the kernel's modules are others than those that gdb was told, which it is then told.
@@ -338,6 +364,12 @@ impl Debuggee {
     /// # Errors
     /// A sentence that says why not.
     pub(crate) fn monitor(&mut self, line: &str) -> Result<Said, String> {
+        let said = self.command(line);
+        self.cut_short = said.as_ref().is_err_and(|error| *error == TravelError::Interrupted.to_string());
+        said
+    }
+
+    fn command(&mut self, line: &str) -> Result<Said, String> {
         let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
         let rest = rest.trim();
         match (word, rest) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use trapline_emu::load::{ElfView, Width};
 use trapline_emu::symbols::{Symbols, UserModule};
-use trapline_os::{Module, ModuleKind};
+use trapline_os::{LoadedModule, Module, ModuleKind};
 use trapline_providers::Target;
 use trapline_session::{Session, file_name};
 
@@ -68,8 +68,8 @@ impl Files {
         if path == kernel_path(target) {
             return Some(Arc::clone(self.kernel.get_or_insert_with(|| kernel(target))));
         }
-        let module = path.strip_prefix(MODULES).and_then(|name| name.strip_suffix(ENDING));
-        if let Some(file) = module.and_then(|name| module_file(session, name)) {
+        let module = path.starts_with(MODULES).then_some(path);
+        if let Some(file) = module.and_then(|path| module_file(session, path)) {
             return Some(file.into());
         }
         program(target, path).map(|module| module.shared_bytes())
@@ -113,17 +113,33 @@ fn kernel(target: &Target) -> Arc<[u8]> {
 }
 
 /// A file with the symbols of a loaded kernel module. Its addresses count from the module's, which gdb adds to them.
-fn module_file(session: &Session, name: &str) -> Option<Vec<u8>> {
+fn module_file(session: &Session, path: &str) -> Option<Vec<u8>> {
     let (profile, core) = (session.profile()?, session.core());
-    let module = kernel_modules(session).into_iter().find(|module| module.name == name)?;
-    let symbols = profile.module_symbols(core, name);
-    let section = Section { name: ".text".to_owned(), address: module.base, size: module.size, code: true };
+    let module = kernel_modules(session).into_iter().find(|module| module_path(module) == path)?;
+    let symbols = profile.module_symbols(core, &module.name);
+    let section = |(n, range): (usize, &std::ops::Range<u64>)| Section {
+        name: format!(".part{n}"),
+        address: range.start,
+        size: range.end - range.start,
+        code: true,
+    };
+    let sections: Vec<Section> = module.ranges.iter().enumerate().map(section).collect();
     let wide = session.target().image().plan().width == Width::Bits64;
-    Some(with_symbols(wide, module.base, &[section], &symbols))
+    Some(with_symbols(wide, module.base, &sections, &symbols))
 }
 
-/// The kernel's modules now.
-pub fn kernel_modules(session: &Session) -> Vec<Module> {
+/// The path of a module's file for gdb, which takes a library of the same path for the same one, wherever it lies: a folder is named
+/// after the addresses of its parts. When the module has started, that of its start is gone.
+fn module_path(module: &LoadedModule) -> String {
+    let mut path = format!("{MODULES}{:x}", module.base);
+    for range in module.ranges.iter().skip(1) {
+        let _ = write!(path, "+{:x}", range.start.wrapping_sub(module.base));
+    }
+    format!("{path}/{}{ENDING}", module.name)
+}
+
+/// The kernel's modules now, with all parts of their memory that are known.
+pub fn kernel_modules(session: &Session) -> Vec<LoadedModule> {
     let Some(profile) = session.profile() else { return Vec::new() };
     let all = profile.modules(session.core()).into_iter();
     // A name that is part of a path or of XML otherwise would be another one.
@@ -137,7 +153,11 @@ pub fn kernel_modules(session: &Session) -> Vec<Module> {
         |at: u64| segments.iter().any(|segment| at.wrapping_sub(segment.vaddr) < segment.mem_size);
     let wanted =
         |module: &Module| module.kind == ModuleKind::Kernel && module.size > 0 && !in_kernel(module.base);
-    all.filter(wanted).filter(plain).collect()
+    let whole = |module: Module| {
+        let found = profile.module_at(session.core(), module.base);
+        found.filter(|found| found.name == module.name).unwrap_or_else(|| module.into())
+    };
+    all.filter(wanted).filter(plain).map(whole).collect()
 }
 
 /// Copies the part of `text` that is asked for.
@@ -152,11 +172,12 @@ pub fn part(text: &[u8], offset: u64, length: usize, to: &mut [u8]) -> usize {
 pub fn libraries(session: &Session) -> String {
     let mut text = "<library-list>".to_owned();
     for module in kernel_modules(session) {
-        let _ = write!(
-            text,
-            "<library name=\"{MODULES}{}{ENDING}\"><section address=\"{:#x}\"/></library>",
-            module.name, module.base
-        );
+        let _ = write!(text, "<library name=\"{}\">", module_path(&module));
+        // gdb wants an address for each section, and adds it to the section's own.
+        for _ in &module.ranges {
+            let _ = write!(text, "<section address=\"{:#x}\"/>", module.base);
+        }
+        text.push_str("</library>");
     }
     text.push_str("</library-list>");
     text

@@ -246,6 +246,11 @@ impl Registers {
         all
     }
 
+    /// Whether the guest has 64 bits.
+    pub fn is_wide(&self) -> bool {
+        self.wide
+    }
+
     fn row(
         &mut self,
         name: &str,
@@ -304,6 +309,11 @@ impl Registers {
             None => vec![None; row.bytes],
         };
         self.rows.iter().flat_map(bytes).collect()
+    }
+
+    /// The lowest 64 bits of a register of the processor.
+    pub fn word(&self, core: &Core, number: usize) -> Option<u64> {
+        value(core, self.rows.get(number)?.source).map(|value| value as u64)
     }
 
     /// The values of a task that does not run.

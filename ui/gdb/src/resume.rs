@@ -11,7 +11,7 @@ use trapline_emu::Core;
 use trapline_session::{Accept, Arrival, Ending, Found, Position, Ran, StopPoint, Timeline, TravelError};
 
 use crate::debuggee::Debuggee;
-use crate::stops::{Breakpoint, Resume, Stop};
+use crate::stops::{Resume, Stop};
 use crate::threads;
 
 impl Debuggee {
@@ -49,11 +49,26 @@ impl Debuggee {
         stop
     }
 
+    /// The run was interrupted while it stood.
+    pub(crate) fn interrupted_here(&mut self) -> Stop {
+        self.resume = None;
+        Stop::Interrupted
+    }
+
+    /// The states of the process.
     fn accept(&self) -> Option<Accept> {
         self.user.as_ref().map(|user| user.accept())
     }
 
-    /// The stop points, and of a process the place where it ends; of the kernel, the place where a module is loaded.
+    /// The states in which the stop points stop the run. gdb evaluates conditions itself while addresses are physical.
+    fn accept_stops(&self) -> Option<Accept> {
+        match self.physical {
+            true => self.accept(),
+            false => self.breakpoints.accept(self.accept(), &self.registers),
+        }
+    }
+
+    /// The stop points, and of a process the place where it ends; of the kernel, the places where a module is loaded and removed.
     fn all_points(&self) -> Vec<StopPoint> {
         let mut points = self.points();
         points.extend(self.user.as_ref().and_then(|user| user.exit()));
@@ -66,7 +81,7 @@ impl Debuggee {
         let calls = self.mark_calls(&mut points, true);
         let (mut passed, mut from) = (None, self.here().0);
         loop {
-            let accept = self.accept_calls(self.accept(), &calls);
+            let accept = self.accept_calls(self.accept_stops(), &calls);
             let noting = self.user.as_ref().map(|user| user.noting(from));
             let (returning, last) = noting.unzip();
             let last = || last.as_ref().map(|last| last.get());
@@ -107,7 +122,7 @@ impl Debuggee {
     fn stop_at(&mut self, point: usize) -> Stop {
         let lines: Vec<String> = self.probes_met().iter().map(|name| format!("hit of {name}")).collect();
         self.news.extend(lines);
-        match self.breakpoints.get(point).copied() {
+        match self.breakpoints.iter().nth(point).copied() {
             Some(breakpoint) if breakpoint.executes() => Stop::Breakpoint(breakpoint.kind),
             Some(breakpoint) => Stop::Watchpoint(breakpoint),
             None => Stop::Trap,
@@ -137,7 +152,7 @@ impl Debuggee {
     fn backwards(&mut self) -> Result<Stop, TravelError> {
         let mut points = self.points();
         let calls = self.mark_calls(&mut points, false);
-        let accept = self.accept_calls(self.accept(), &calls);
+        let accept = self.accept_calls(self.accept_stops(), &calls);
         loop {
             let found = match points.is_empty() {
                 true => Found::Nothing,
@@ -276,8 +291,8 @@ impl Debuggee {
             let stop = self.step()?;
             let ip = self.session().core().env().eip();
             let linear = self.session().core().linear_ip();
-            let here = |breakpoint: &&Breakpoint| breakpoint.executes() && breakpoint.address == linear;
-            if let Some(breakpoint) = self.breakpoints.iter().find(here) {
+            let core = self.timeline.session().core();
+            if let Some(breakpoint) = self.breakpoints.on(linear, core, &self.registers) {
                 return Ok(Stop::Breakpoint(breakpoint.kind));
             }
             if stop != Stop::Trap || !(low..high).contains(&ip) {

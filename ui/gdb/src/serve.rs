@@ -7,7 +7,6 @@ use std::convert::Infallible;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -16,7 +15,10 @@ use gdbstub::stub::state_machine::GdbStubStateMachine as Machine;
 use gdbstub::stub::{DisconnectReason, GdbStub};
 
 use crate::check::{Refused, check, hexadecimal};
+use crate::condition::split;
 use crate::debuggee::Debuggee;
+use crate::find::{self, Found};
+use crate::interrupt::Interrupt;
 use crate::stops::{Resume, Stop};
 use crate::threads;
 use crate::wire::{Framer, Input, LONGEST, framed, hex};
@@ -62,28 +64,8 @@ impl Connection for Answer {
 
 type Stub = Machine<'static, Debuggee, Answer>;
 
-/// The flag that interrupts the run, while a connection lasts. What comes later does not interrupt the next one's.
-#[derive(Clone)]
-struct Flag {
-    cancel: Arc<AtomicBool>,
-    lasts: Arc<Mutex<bool>>,
-}
-
-impl Flag {
-    fn raise(&self) {
-        if *self.lasts.lock().unwrap_or_else(PoisonError::into_inner) {
-            self.cancel.store(true, Ordering::SeqCst);
-        }
-    }
-
-    fn end(&self) {
-        *self.lasts.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        self.cancel.store(false, Ordering::SeqCst);
-    }
-}
-
-/// Takes what comes in, in a thread of its own. Ctrl-C raises the flag at once, because the run does not read.
-fn listen(mut from: impl Read + Send + 'static, flag: Flag, told: Sender<Input>) {
+/// Takes what comes in, in a thread of its own. Ctrl-C interrupts at once, because the run does not read.
+fn listen(mut from: impl Read + Send + 'static, interrupt: Interrupt, told: Sender<Input>) {
     thread::spawn(move || {
         let mut framer = Framer::default();
         let mut bytes = [0; 4096];
@@ -96,14 +78,13 @@ fn listen(mut from: impl Read + Send + 'static, flag: Flag, told: Sender<Input>)
             };
             for input in bytes.iter().take(count).filter_map(|byte| framer.take(*byte)) {
                 if input == Input::Interrupt {
-                    flag.raise();
-                }
-                if told.send(input).is_err() {
+                    interrupt.raise();
+                } else if told.send(input).is_err() {
                     return;
                 }
             }
         }
-        flag.raise();
+        interrupt.raise();
         let _ = told.send(Input::Closed);
     });
 }
@@ -116,18 +97,20 @@ pub fn serve(
     ended: &AtomicBool,
 ) -> Gone {
     let (told, inputs) = mpsc::channel();
-    let flag = Flag { cancel: Arc::clone(debuggee.cancel()), lasts: Arc::new(Mutex::new(true)) };
-    listen(from, flag.clone(), told);
+    let interrupt = Interrupt::new(debuggee.cancel());
+    listen(from, interrupt.clone(), told);
     debuggee.welcome();
-    let mut server = Server { to, acknowledges: true, last: Vec::new(), stub: None, selected: [None, None] };
+    let (last, selected) = (Vec::new(), [None, None]);
+    let mut server = Server { to, interrupt, acknowledges: true, last, stub: None, selected };
     let gone = server.run(debuggee, &inputs, ended);
-    flag.end();
+    server.interrupt.end();
     gone
 }
 
 /// The service of one debugger.
 struct Server<'a> {
     to: &'a mut dyn Write,
+    interrupt: Interrupt,
     acknowledges: bool,
     /// The last answer, to be sent again.
     last: Vec<u8>,
@@ -155,13 +138,8 @@ impl Server<'_> {
                     let last = std::mem::take(&mut self.last);
                     self.answer(last).map(|()| None)
                 }
-                // It came too late for the run that it was to interrupt.
-                Input::Interrupt => {
-                    debuggee.cancel().store(false, Ordering::SeqCst);
-                    Ok(None)
-                }
                 Input::Closed => return Gone::Closed,
-                Input::Ack | Input::Damaged => Ok(None),
+                Input::Ack | Input::Damaged | Input::Interrupt => Ok(None),
             };
             match gone {
                 Ok(None) => {}
@@ -209,8 +187,23 @@ impl Server<'_> {
             }
             _ => {}
         }
-        let supported = body.starts_with(b"qSupported").then(|| without_processes(body));
-        let answer = self.pass(debuggee, supported.as_deref().unwrap_or(body));
+        let supports = body.starts_with(b"qSupported");
+        let body = match split(body) {
+            Some((plain, conditions)) => {
+                debuggee.breakpoints.expect(conditions);
+                plain
+            }
+            None => return self.answer(framed(WRONG)).map(|()| None),
+        };
+        let supported = supports.then(|| without_processes(body));
+        let mut answer = self.pass(debuggee, supported.as_deref().unwrap_or(body));
+        if supports {
+            answer = with_own(&answer);
+        }
+        // What has interrupted a command of `monitor` does not interrupt the next run too.
+        if std::mem::take(&mut debuggee.cut_short) {
+            self.interrupt.take();
+        }
         if answer == framed(b"OK") {
             match body {
                 [b'H', b'g', ..] => self.selected[0] = Some(body.to_vec()),
@@ -231,7 +224,13 @@ impl Server<'_> {
             match self.stub.take() {
                 Some(Machine::Running(stub)) => {
                     let resume = debuggee.resume.map_or(Resume::Continue, |(resume, _)| resume);
-                    let stop = debuggee.go_on();
+                    let stop = match self.interrupt.take() {
+                        true => debuggee.interrupted_here(),
+                        false => debuggee.go_on(),
+                    };
+                    if stop == Stop::Interrupted {
+                        self.interrupt.take();
+                    }
                     debuggee.told = Some(threads::running(debuggee.session()));
                     for line in std::mem::take(&mut debuggee.news) {
                         answer.extend(framed(format!("O{}", hex(format!("{line}\n").as_bytes())).as_bytes()));
@@ -341,9 +340,18 @@ fn without_processes(body: &[u8]) -> Vec<u8> {
     [b"qSupported:".as_slice(), kept].concat()
 }
 
+/// What gdbstub supports, and what this server does beside it.
+fn with_own(answer: &[u8]) -> Vec<u8> {
+    let end = answer.iter().rposition(|byte| *byte == b'#').unwrap_or(answer.len());
+    let supported = answer.get(1..end).unwrap_or_default();
+    framed(&[supported, b";ConditionalBreakpoints+"].concat())
+}
+
 /// The answer to a packet that gdbstub does not get.
 fn own(debuggee: &mut Debuggee, body: &[u8]) -> Option<Vec<u8>> {
-    let checked = check(body, debuggee.registers.size(), |tid| debuggee.has_thread(tid));
+    // The conditions are looked at where they are taken off.
+    let plain = split(body).map_or(body, |(plain, _)| plain);
+    let checked = check(plain, debuggee.registers.size(), |tid| debuggee.has_thread(tid));
     if let Err(refused) = checked {
         return Some(match refused {
             Refused::Malformed => WRONG.to_vec(),
@@ -353,6 +361,16 @@ fn own(debuggee: &mut Debuggee, body: &[u8]) -> Option<Vec<u8>> {
     if let [b'm', range @ ..] = body {
         let range = std::str::from_utf8(range).ok();
         return Some(range.and_then(|range| memory(debuggee, range)).unwrap_or_else(|| WRONG.to_vec()));
+    }
+    if let Some(asked) = body.strip_prefix(b"qSearch:memory:") {
+        let asked = find::parse(asked);
+        let found = asked.map(|(at, length, pattern)| find::find(debuggee, at, length, &pattern));
+        return Some(match found {
+            None => WRONG.to_vec(),
+            Some(Found::Unknown) => ABSENT.to_vec(),
+            Some(Found::Nowhere) => b"0".to_vec(),
+            Some(Found::At(address)) => format!("1,{address:x}").into_bytes(),
+        });
     }
     let text = std::str::from_utf8(body).ok()?;
     Some(match text {

@@ -87,7 +87,7 @@ pub enum Stop {
     Watchpoint(Breakpoint),
     /// Ctrl-C.
     Interrupted,
-    /// The kernel has loaded a module.
+    /// The kernel has loaded a module, or removed one.
     Loaded,
     /// A system call is about to be executed, or has been executed.
     Call {

@@ -45,10 +45,6 @@ const FAULT: u8 = 14;
 const INVALID: u8 = 22;
 /// ESRCH.
 const NO_THREAD: u8 = 3;
-/// Most breakpoints.
-const MOST_BREAKPOINTS: usize = 1024;
-/// The longest range of memory that is watched.
-const LONGEST: u64 = 1 << 20;
 
 /// x86, of 32 or 64 bits: the target description says which.
 #[derive(Debug)]
@@ -127,21 +123,8 @@ impl Debuggee {
     }
 
     fn add(&mut self, breakpoint: Breakpoint) -> bool {
-        if self.breakpoints.contains(&breakpoint) {
-            return true;
-        }
-        let fits = self.breakpoints.len() < MOST_BREAKPOINTS && breakpoint.length <= LONGEST;
-        let wraps = breakpoint.address.checked_add(breakpoint.length).is_none();
-        if fits && !wraps {
-            self.breakpoints.push(breakpoint);
-        }
-        fits && !wraps
-    }
-
-    fn remove(&mut self, breakpoint: Breakpoint) -> bool {
-        let before = self.breakpoints.len();
-        self.breakpoints.retain(|known| *known != breakpoint);
-        self.breakpoints.len() < before
+        let end = if self.registers.is_wide() { 1 << 64 } else { 1 << 32 };
+        self.breakpoints.add(breakpoint, end)
     }
 
     fn refuse<T>(&mut self, sentence: String) -> TargetResult<T, Self> {
@@ -160,7 +143,7 @@ fn watched(kind: WatchKind, address: u64, length: u64) -> Breakpoint {
         WatchKind::Read => Kind::Read,
         WatchKind::ReadWrite => Kind::Access,
     };
-    Breakpoint { kind, address, length: length.max(1) }
+    Breakpoint { kind, address, length }
 }
 
 impl Target for Debuggee {
@@ -405,7 +388,7 @@ impl SwBreakpoint for Debuggee {
     }
 
     fn remove_sw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
-        Ok(self.remove(executed(Kind::Software, address)))
+        Ok(self.breakpoints.remove(executed(Kind::Software, address)))
     }
 }
 
@@ -415,7 +398,7 @@ impl HwBreakpoint for Debuggee {
     }
 
     fn remove_hw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
-        Ok(self.remove(executed(Kind::Hardware, address)))
+        Ok(self.breakpoints.remove(executed(Kind::Hardware, address)))
     }
 }
 
@@ -430,7 +413,7 @@ impl HwWatchpoint for Debuggee {
         length: u64,
         kind: WatchKind,
     ) -> TargetResult<bool, Self> {
-        Ok(self.remove(watched(kind, address, length)))
+        Ok(self.breakpoints.remove(watched(kind, address, length)))
     }
 }
 

@@ -74,7 +74,7 @@ impl Random {
 }
 
 /// What gdb sends. Packets that let the run go on are rarer.
-const SENT: [&str; 60] = [
+const SENT: [&str; 63] = [
     "qSupported:multiprocess+;swbreak+;hwbreak+;qRelocInsn+;xmlRegisters=i386",
     "vMustReplyEmpty",
     "?",
@@ -118,6 +118,9 @@ const SENT: [&str; 60] = [
     "Z2,c0104000,4",
     "Z4,ffffffffffffffff,8",
     "Z0,c0100f91,1;X1,0",
+    "Z1,c0100f91,1;X6,260000220127",
+    "Z2,1000,0",
+    "qSearch:memory:c0100000;1000;ab",
     "z0,c0100f91,1",
     "z2,c0104000,4",
     "qXfer:features:read:target.xml:0,1000",
@@ -211,6 +214,94 @@ fn what_the_server_cannot_do_is_an_error_with_a_sentence() {
     );
     assert_eq!(ask(&mut recorded, &["vFile:open:2f6574632f706173737764,0,0"]), ["F-1,02"]);
     assert_eq!(ask(&mut recorded, &["vFile:open:2f766d6c696e7578,1,0"]), ["F-1,1e"]);
+}
+
+#[test]
+fn breakpoints_that_cannot_be_met_are_refused() {
+    let mut debuggee = debuggee(false);
+    for kind in 2..5 {
+        // No byte is watched; too many are; the range ends behind the last address, of 32 bits too.
+        for range in ["1000,0", "1000,100001", "ffffffffffffffff,1", "ffffffff,2", "ffffffff00001000,4"] {
+            let answers = ask(&mut debuggee, &[&format!("Z{kind},{range}"), &format!("z{kind},{range}")]);
+            assert_eq!(answers, ["E16", "E16"], "Z{kind},{range}");
+        }
+        let last = format!("{kind},ffffffff,1");
+        assert_eq!(ask(&mut debuggee, &[&format!("Z{last}"), &format!("z{last}")]), ["OK", "OK"]);
+    }
+    assert_eq!(ask(&mut debuggee, &["Z0,100000000,1", "Z1,ffffffffc0100000,1"]), ["E16", "E16"]);
+}
+
+#[test]
+fn conditions_of_breakpoints_are_evaluated_by_the_server() {
+    let mut debuggee = debuggee(false);
+    let at = address(&debuggee, "do_syscall");
+    let supports = "qSupported:swbreak+";
+    assert!(ask(&mut debuggee, &[supports])[0].contains("ConditionalBreakpoints+"));
+    let condition = |set: &str| format!("Z0,{at:x},1{set}");
+    let begin = "qRcmd,61742030";
+    // What the function finds in ecx, which gdb would compare at each stop.
+    let mut numbers = Vec::new();
+    for _ in 0..20 {
+        let answers = ask(&mut debuggee, &[supports, &condition(""), "c", "p1"]);
+        assert!(answers[2].starts_with("T05"), "{answers:?}");
+        numbers.push(answers[3].clone());
+    }
+    let skipped = numbers.iter().position(|number| *number != numbers[0]).unwrap();
+    let last = numbers[skipped].clone();
+    let value = u32::from_str_radix(&last, 16).unwrap().swap_bytes();
+    // reg 1; ext 32; const32 VALUE; ext 32; equal; end.
+    let code = format!("260001162024{value:08x}16201327");
+    let when = condition(&format!(";X{:x},{code}", code.len() / 2));
+    let met = ask(&mut debuggee, &[begin, supports, &when, "c", "p1"]);
+    assert_eq!(met.last(), Some(&last), "{met:?}");
+    let plain = condition("");
+    let mut one_by_one = vec![begin, supports, &plain];
+    one_by_one.extend(std::iter::repeat_n("c", skipped + 1));
+    let place = position(&mut debuggee);
+    ask(&mut debuggee, &one_by_one);
+    assert_eq!(position(&mut debuggee), place);
+    // const8 0 never holds; what cannot be evaluated stops, and gdb looks itself.
+    let never = ask(&mut debuggee, &[begin, supports, &condition(";X3,220027"), "c"]);
+    assert!(!never.last().unwrap().contains("swbreak"), "{never:?}");
+    let absent = ask(&mut debuggee, &[begin, supports, &condition(";X4,22001727;X1,01"), "c"]);
+    assert!(absent.last().unwrap().contains("swbreak"), "{absent:?}");
+    // Set again without a condition, it has none.
+    let again = ask(&mut debuggee, &[begin, supports, &condition(";X3,220027"), &condition(""), "c"]);
+    assert!(again.last().unwrap().contains("swbreak"), "{again:?}");
+    assert_eq!(ask(&mut debuggee, &[&condition(";X3,2200")]), ["E16"]);
+}
+
+#[test]
+fn memory_is_searched_where_it_is() {
+    let mut debuggee = debuggee(false);
+    let image = address(&debuggee, "do_syscall");
+    let ran = ask(&mut debuggee, &[&format!("Z0,{image:x},1"), "c"]);
+    assert!(ran[1].starts_with("T05"), "{ran:?}");
+    let read = ask(&mut debuggee, &[&format!("m{image:x},3000")]).remove(0);
+    let bytes: Vec<u8> =
+        (0..read.len() / 2).map(|at| u8::from_str_radix(&read[2 * at..2 * at + 2], 16).unwrap()).collect();
+    let mut random = Random(0x66_696e_64);
+    for _ in 0..200 {
+        let length = 1 + random.below(40);
+        let at = random.below(bytes.len() - length);
+        let pattern = &bytes[at..at + length];
+        let range = random.below(bytes.len());
+        let place = bytes[..range].windows(length).position(|part| part == pattern);
+        let wanted = place.map_or("0".to_owned(), |place| format!("1,{:x}", image + place as u64));
+        let mut body = format!("qSearch:memory:{image:x};{range:x};").into_bytes();
+        for byte in pattern {
+            match byte {
+                b'#' | b'$' | b'}' | b'*' => body.extend([b'}', byte ^ 0x20]),
+                byte => body.push(*byte),
+            }
+        }
+        let bytes = [framed(&body), framed(b"k")].concat();
+        assert_eq!(answers(&mut debuggee, Silent(Cursor::new(bytes))).0, [wanted], "{at:x} {length}");
+    }
+    for (wrong, answer) in [("ffffe000;2000;abc", "E0e"), ("0;10;", "E16"), ("0;x;a", "E16"), ("0;1", "E16")]
+    {
+        assert_eq!(ask(&mut debuggee, &[&format!("qSearch:memory:{wrong}")]), [answer], "{wrong}");
+    }
 }
 
 #[test]
