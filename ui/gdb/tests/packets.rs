@@ -280,7 +280,7 @@ fn memory_is_searched_where_it_is() {
     let read = ask(&mut debuggee, &[&format!("m{image:x},3000")]).remove(0);
     let bytes: Vec<u8> =
         (0..read.len() / 2).map(|at| u8::from_str_radix(&read[2 * at..2 * at + 2], 16).unwrap()).collect();
-    let mut random = Random(0x66_696e_64);
+    let mut random = Random(0x6669_6e64);
     for _ in 0..200 {
         let length = 1 + random.below(40);
         let at = random.below(bytes.len() - length);
