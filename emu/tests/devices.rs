@@ -500,10 +500,6 @@ mod disk {
         fn trap(&mut self, _: &mut Core, _: &Trap) -> Verdict {
             Verdict::Declined
         }
-        fn faulted(&mut self, _: &mut Core) {}
-        fn interrupted(&mut self, _: &mut Core) {}
-        fn settled(&mut self, _: &mut Core) {}
-        fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
         fn code_page(&mut self, core: &mut Core, paddr: u64) {
             assert!(!core.code_pages().contains(&paddr));
             self.0.push(paddr);

@@ -44,14 +44,8 @@ impl TrapInterposer for Seer {
     fn faulted(&mut self, core: &mut Core) {
         self.endings.push(("faulted", core.icount()));
     }
-    fn interrupted(&mut self, _: &mut Core) {}
-    fn settled(&mut self, _: &mut Core) {}
     fn page_rewritten(&mut self, core: &mut Core, paddr: u64) {
         self.endings.push(("rewritten", core.icount() ^ paddr));
-    }
-    fn code_page(&mut self, _: &mut Core, _: u64) {}
-    fn wants_code_pages(&self) -> bool {
-        false
     }
 }
 

@@ -39,15 +39,8 @@ impl TrapInterposer for Leaves {
     fn faulted(&mut self, core: &mut Core) {
         self.tell(core);
     }
-    fn interrupted(&mut self, _: &mut Core) {}
-    fn settled(&mut self, _: &mut Core) {}
     fn waits(&self, _: u64) -> bool {
         !self.left.is_empty()
-    }
-    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
-    fn code_page(&mut self, _: &mut Core, _: u64) {}
-    fn wants_code_pages(&self) -> bool {
-        false
     }
 }
 

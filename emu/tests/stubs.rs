@@ -38,14 +38,6 @@ impl TrapInterposer for Returns {
         }
         vector == 1
     }
-    fn faulted(&mut self, _: &mut Core) {}
-    fn interrupted(&mut self, _: &mut Core) {}
-    fn settled(&mut self, _: &mut Core) {}
-    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
-    fn code_page(&mut self, _: &mut Core, _: u64) {}
-    fn wants_code_pages(&self) -> bool {
-        false
-    }
 }
 
 /// Calls what EAX holds three times, counting the returns in EBX; ring 3 ends with the #GP of its HLT.

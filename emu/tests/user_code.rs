@@ -26,14 +26,6 @@ impl TrapInterposer for Told {
     fn trap(&mut self, _: &mut Core, _: &Trap) -> Verdict {
         Verdict::Declined
     }
-    fn faulted(&mut self, _: &mut Core) {}
-    fn interrupted(&mut self, _: &mut Core) {}
-    fn settled(&mut self, _: &mut Core) {}
-    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
-    fn code_page(&mut self, _: &mut Core, _: u64) {}
-    fn wants_code_pages(&self) -> bool {
-        false
-    }
     fn user_code(&mut self, core: &mut Core, page: u64, paddr: u64) -> Option<Fault> {
         let told = (page, paddr, core.icount());
         if self.pages.last() != Some(&told) {

@@ -367,14 +367,6 @@ impl TrapInterposer for Changing {
         }
         false
     }
-    fn faulted(&mut self, _: &mut Core) {}
-    fn interrupted(&mut self, _: &mut Core) {}
-    fn settled(&mut self, _: &mut Core) {}
-    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
-    fn code_page(&mut self, _: &mut Core, _: u64) {}
-    fn wants_code_pages(&self) -> bool {
-        false
-    }
 }
 
 #[test]

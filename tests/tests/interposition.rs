@@ -21,14 +21,6 @@ impl TrapInterposer for Counting {
         *self.seen.entry(vector).or_default() += 1;
         self.handles == Some(vector)
     }
-    fn faulted(&mut self, _: &mut Core) {}
-    fn interrupted(&mut self, _: &mut Core) {}
-    fn settled(&mut self, _: &mut Core) {}
-    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
-    fn code_page(&mut self, _: &mut Core, _: u64) {}
-    fn wants_code_pages(&self) -> bool {
-        false
-    }
 }
 
 fn console(m: &Machine) -> String {

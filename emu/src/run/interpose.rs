@@ -93,14 +93,20 @@ pub trait TrapInterposer {
 
     /// A displaced instruction that runs in a slot, in line or stepped has faulted instead of completing. Completion is
     /// reported for stepped instructions alone; for others the next `trap` or [`TrapInterposer::settled`] implies it.
-    fn faulted(&mut self, core: &mut Core);
+    fn faulted(&mut self, core: &mut Core) {
+        let _ = core;
+    }
 
     /// A displaced string instruction with a repeat prefix, which was given a slot or stepped, was interrupted between
     /// two iterations: it has not completed, and its patch will be hit again for the rest of it.
-    fn interrupted(&mut self, core: &mut Core);
+    fn interrupted(&mut self, core: &mut Core) {
+        let _ = core;
+    }
 
     /// The machine stopped between instructions: any displaced instruction has completed.
-    fn settled(&mut self, core: &mut Core);
+    fn settled(&mut self, core: &mut Core) {
+        let _ = core;
+    }
 
     /// Whether something waits for the reader of what the interposer leaves, or is due before the instruction count `until`. The
     /// run pauses then ([`Core::pause_for`]). [`TrapInterposer::settled`] follows.
@@ -110,14 +116,20 @@ pub trait TrapInterposer {
     }
 
     /// The guest rewrote bytes of an armed physical page; patches have been re-applied over the new content.
-    fn page_rewritten(&mut self, core: &mut Core, paddr: u64);
+    fn page_rewritten(&mut self, core: &mut Core, paddr: u64) {
+        let _ = (core, paddr);
+    }
 
     /// Code is fetched for the first time from a physical page; only called when
     /// [`TrapInterposer::wants_code_pages`] holds. Arming there takes effect before the fetch.
-    fn code_page(&mut self, core: &mut Core, paddr: u64);
+    fn code_page(&mut self, core: &mut Core, paddr: u64) {
+        let _ = (core, paddr);
+    }
 
     /// Whether [`TrapInterposer::code_page`] is wanted.
-    fn wants_code_pages(&self) -> bool;
+    fn wants_code_pages(&self) -> bool {
+        false
+    }
 
     /// User code is about to run from the linear page `page`, mapped to the physical page `paddr`, for the first time
     /// since the guest last flushed that translation: usually since it switched to this address space. Only called when

@@ -540,14 +540,8 @@ impl TrapInterposer for Nops {
     fn faulted(&mut self, _: &mut Core) {
         self.faults += 1;
     }
-    fn interrupted(&mut self, _: &mut Core) {}
-    fn settled(&mut self, _: &mut Core) {}
     fn page_rewritten(&mut self, _: &mut Core, paddr: u64) {
         self.rewritten.push(paddr);
-    }
-    fn code_page(&mut self, _: &mut Core, _: u64) {}
-    fn wants_code_pages(&self) -> bool {
-        false
     }
 }
 
@@ -600,14 +594,6 @@ pub struct Answers<F>(pub F);
 impl<F: FnMut(&mut Core, &Trap) -> Verdict> TrapInterposer for Answers<F> {
     fn trap(&mut self, core: &mut Core, trap: &Trap) -> Verdict {
         (self.0)(core, trap)
-    }
-    fn faulted(&mut self, _: &mut Core) {}
-    fn interrupted(&mut self, _: &mut Core) {}
-    fn settled(&mut self, _: &mut Core) {}
-    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
-    fn code_page(&mut self, _: &mut Core, _: u64) {}
-    fn wants_code_pages(&self) -> bool {
-        false
     }
 }
 

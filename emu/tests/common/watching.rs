@@ -32,9 +32,4 @@ impl TrapInterposer for Watching {
     fn settled(&mut self, _: &mut Core) {
         self.endings.push("settled");
     }
-    fn page_rewritten(&mut self, _: &mut Core, _: u64) {}
-    fn code_page(&mut self, _: &mut Core, _: u64) {}
-    fn wants_code_pages(&self) -> bool {
-        false
-    }
 }
