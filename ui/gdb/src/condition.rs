@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_the_manual_have_their_values() {
+    fn operations_have_the_values_of_the_manual() {
         let of = |code: &[u8]| value(code, &Some7);
         // reg 7; end.
         assert_eq!(of(&[0x26, 0, 7, 0x27]), Some(0xffff_ffff_ffff_fff0));

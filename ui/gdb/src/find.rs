@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use memchr::memmem::Finder;
+
 use crate::check::hexadecimal;
 use crate::debuggee::Debuggee;
 
@@ -39,12 +41,13 @@ pub fn find(debuggee: &Debuggee, address: u64, length: u64, pattern: &[u8]) -> F
     if address.checked_add(length.saturating_sub(1)).is_none() {
         return Found::Unknown;
     }
+    let finder = Finder::new(pattern);
     while left > 0 {
         let size = (PIECE as u64).min(left) as usize;
         let mut piece = vec![0; size];
         let read = debuggee.read_memory(at, &mut piece);
         seen.extend(piece.iter().take(read));
-        if let Some(place) = seen.windows(pattern.len()).position(|part| part == pattern) {
+        if let Some(place) = finder.find(&seen) {
             return Found::At(at + read as u64 - seen.len() as u64 + place as u64);
         }
         if read < size || debuggee.cancel().load(Ordering::SeqCst) {

@@ -162,6 +162,10 @@ impl Server<'_> {
     }
 
     fn packet(&mut self, debuggee: &mut Debuggee, body: &[u8]) -> io::Result<Option<Gone>> {
+        let Some((body, conditions)) = split(body) else {
+            return self.answer(framed(WRONG)).map(|()| None);
+        };
+        debuggee.breakpoints.expect(conditions);
         if let Some(answer) = own(debuggee, body) {
             // gdb does not look at this answer: what it then asks is of the thread that is not there.
             if body.starts_with(b"Hg") {
@@ -188,13 +192,6 @@ impl Server<'_> {
             _ => {}
         }
         let supports = body.starts_with(b"qSupported");
-        let body = match split(body) {
-            Some((plain, conditions)) => {
-                debuggee.breakpoints.expect(conditions);
-                plain
-            }
-            None => return self.answer(framed(WRONG)).map(|()| None),
-        };
         let supported = supports.then(|| without_processes(body));
         let mut answer = self.pass(debuggee, supported.as_deref().unwrap_or(body));
         if supports {
@@ -349,9 +346,7 @@ fn with_own(answer: &[u8]) -> Vec<u8> {
 
 /// The answer to a packet that gdbstub does not get.
 fn own(debuggee: &mut Debuggee, body: &[u8]) -> Option<Vec<u8>> {
-    // The conditions are looked at where they are taken off.
-    let plain = split(body).map_or(body, |(plain, _)| plain);
-    let checked = check(plain, debuggee.registers.size(), |tid| debuggee.has_thread(tid));
+    let checked = check(body, debuggee.registers.size(), |tid| debuggee.has_thread(tid));
     if let Err(refused) = checked {
         return Some(match refused {
             Refused::Malformed => WRONG.to_vec(),
