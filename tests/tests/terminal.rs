@@ -147,10 +147,7 @@ impl Terminal {
             if !self.in_frame && holds(&self.screen.screen().contents(), &shown) {
                 return shown;
             }
-            if !self.take() {
-                let _ = self.child.kill();
-                panic!("`{wanted}` is not shown:\n{shown}");
-            }
+            self.take_for(&format!("`{wanted}` is not shown"));
         }
     }
 
@@ -158,17 +155,22 @@ impl Terminal {
     pub fn writes(&mut self, wanted: &str) {
         let is_there = |log: &[u8]| log.windows(wanted.len()).any(|part| part == wanted.as_bytes());
         while !is_there(&self.log[self.pressed..]) {
-            if !self.take() {
-                let _ = self.child.kill();
-                panic!("{wanted:?} is not written:\n{}", text(&self.screen));
-            }
+            self.take_for(&format!("{wanted:?} is not written"));
         }
     }
 
     /// Waits until anything was written since keys were pressed last.
     pub fn writes_more(&mut self) {
         while self.log.len() == self.pressed {
-            assert!(self.take(), "nothing is written:\n{}", text(&self.screen));
+            self.take_for("nothing is written");
+        }
+    }
+
+    /// [`Self::take`], for a test that fails where nothing comes.
+    fn take_for(&mut self, missing: &str) {
+        if !self.take() {
+            let _ = self.child.kill();
+            panic!("{missing}:\n{}", text(&self.screen));
         }
     }
 
