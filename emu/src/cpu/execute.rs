@@ -136,6 +136,16 @@ impl Cpu {
         }
     }
 
+    /// Executes an instruction that the engine gets wrong; one with an address of 16 bits is the engine's.
+    pub(super) fn execute_or_engine(
+        &mut self,
+        i: &Instruction,
+        told: &mut dyn Accesses,
+    ) -> Result<Done, Fault> {
+        let executed = if decode::has_narrow_address(i) { None } else { self.execute(i, told)? };
+        Ok(executed.map_or(Done::ByEngine(Then::Nothing), |executed| executed.done))
+    }
+
     /// SETcc to memory (SDM volume 2); one with an address of 16 bits is the engine's.
     pub(crate) fn set_in_memory(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Result<Done, Fault> {
         let flags = self.eflags();

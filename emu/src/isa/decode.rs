@@ -74,6 +74,9 @@ pub(crate) fn kind(i: &Instruction) -> Kind {
         M::Lahf | M::Sahf if i.len() > 1 => Kind::Sensitive,
         // The engine sign-extends what they add to the stack pointer.
         M::Ret if i.op_count() == 1 && i.immediate16() > 0x7fff => Kind::Sensitive,
+        // The engine computes its flags from the old value.
+        M::Neg if i.has_lock_prefix() => Kind::Sensitive,
+        _ if is_refused_mov(i) => Kind::Sensitive,
         _ if loses_flags(i) || x87_function(i).is_some() => Kind::Sensitive,
         M::Iret | M::Iretd | M::Iretq => Kind::Iret,
         M::Sysret | M::Sysretq => Kind::Sysret,
@@ -294,10 +297,30 @@ pub(crate) fn must_not_restart(i: &Instruction) -> bool {
 }
 
 /// Decodes one instruction; `None` when the bytes are not one. In 64-bit code the engine takes near branches with an
-/// operand-size prefix as AMD's CPUs do, and so does this.
+/// operand-size prefix as AMD's CPUs do, and so does this. A MOV that the engine refuses is marked ([`is_refused_mov`]).
 pub(crate) fn decode(bits: u32, bytes: &[u8], ip: u64) -> Option<Instruction> {
-    let i = Decoder::with_ip(bits, bytes, ip, DecoderOptions::AMD).decode();
+    let mut i = Decoder::with_ip(bits, bytes, ip, DecoderOptions::AMD).decode();
+    if is_mov_of_group(&i) && bits == 64 && has_rex_r(bytes) {
+        i.set_has_lock_prefix(true);
+    }
     (i.code() != Code::INVALID).then_some(i)
+}
+
+/// Whether it is a MOV of an immediate by C6 or C7.
+fn is_mov_of_group(i: &Instruction) -> bool {
+    use Code as C;
+    matches!(i.code(), C::Mov_rm8_imm8 | C::Mov_rm16_imm16 | C::Mov_rm32_imm32 | C::Mov_rm64_imm32)
+}
+
+/// Whether it is a MOV of an immediate with REX.R, for which the engine raises #UD, and CPUs ignore the bit. [`decode`] marks it
+/// with a LOCK prefix, which no MOV can have.
+pub(crate) fn is_refused_mov(i: &Instruction) -> bool {
+    is_mov_of_group(i) && i.has_lock_prefix()
+}
+
+/// Whether the last prefix is a REX with R.
+fn has_rex_r(bytes: &[u8]) -> bool {
+    bytes.iter().find(|byte| !LEGACY_PREFIXES.contains(byte)).is_some_and(|byte| byte & 0xf4 == 0x44)
 }
 
 /// Bytes that a CPU looks at before it raises #UD; `None` when it does not, or when there are too few of them to know.

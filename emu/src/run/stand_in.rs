@@ -103,6 +103,8 @@ pub(super) fn is_executed_in_hook(i: &Instruction) -> bool {
         || control
         || decode::is_set_in_memory(i)
         || decode::x87_function(i).is_some()
+        || decode::is_refused_mov(i)
+        || i.mnemonic() == M::Neg
         || matches!(
             i.mnemonic(),
             M::Cpuid | M::Rdmsr | M::Invlpg | M::Syscall | M::Sysenter | M::Loope | M::Loopne

@@ -123,7 +123,6 @@ pub fn known_prefixes(code: &[u8], i: &Instruction) -> Option<&'static str> {
     match i.mnemonic() {
         _ if choices > 1 && opcode == 0x0f => Some("chooses another of 66, F2 and F3"),
         M::Loope | M::Loopne if has(0xf2) || has(0xf3) => Some("the host takes F2 and F3 for the condition"),
-        M::Mov if rex & 4 != 0 && matches!(opcode, 0xc6 | 0xc7) => Some("#UD for C6 and C7 with REX.R"),
         M::Jmp | M::Call if rex & 1 != 0 => Some("a target that is not canonical faults there and not here"),
         _ if is_intel() => known_of_intel(i, &has, rex),
         _ => None,
