@@ -12,6 +12,12 @@ LONG := _at_length
 ALL := --workspace --features trapline-fuzz/libafl
 # CI runs a third of the long tests and of the fuzz targets: THIRD=1, 2 or 3. Without it, all.
 THIRD ?=
+ifneq ($(THIRD),)
+ifeq ($(findstring :$(THIRD):,:1: :2: :3:),)
+$(error THIRD is 1, 2 or 3, not $(THIRD))
+endif
+endif
+ALL_OF_THEM := echo "without cargo-nextest, all long tests run, not a third"
 
 .PHONY: all bootstrap guests build fuzzer install demo test test-long test-fast test-all lint bench doc fuzz fuzz-smoke sanitize
 
@@ -42,15 +48,15 @@ demo: bootstrap
 	@$(CARGO) run --release --quiet --package trapline -- demo
 
 # nextest with the tests of an expression (1), its times under a name (2), and its options (3); where it is not installed,
-# cargo's own runner with its arguments (4). The programs are built first: a build of tests does not list their sources,
-# and a test builds a program again that may be older than its sources (tests/src/built.rs).
+# cargo's own runner with its arguments (4), after a command (5). The programs are built first: a build of tests does not
+# list their sources, and a test builds a program again that may be older than its sources (tests/src/built.rs).
 define tests
 	$(CARGO) build --profile ci $(ALL) --bins
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
 	    set -x; $(CARGO) nextest run --cargo-profile ci $(ALL) -E '$(1)' $(3); set +x; \
 	    mkdir -p target/times; cp target/nextest/default/junit.xml target/times/$(2).xml; \
 	else \
-	    set -x; $(CARGO) test --profile ci $(ALL) --tests -- $(4); \
+	    $(5)set -x; $(CARGO) test --profile ci $(ALL) --tests -- $(4); \
 	fi
 endef
 
@@ -60,14 +66,14 @@ test: guests
 
 # The tests that `make test` leaves out because they take long. THIRD=1, 2 or 3: only a third of them.
 test-long: guests
-	$(call tests,test(/$(LONG)$$/),test-long,$(THIRD:%=--partition count:%/3),$(LONG))
+	$(call tests,test(/$(LONG)$$/),test-long,$(THIRD:%=--partition count:%/3),$(LONG),$(if $(THIRD),$(ALL_OF_THEM);))
 
 test-fast: bootstrap
 	$(call tests,not test(/$(SLOW)/) and not test(/$(LONG)$$/),test-fast,,--skip $(SLOW) --skip $(LONG))
 
 # Everything: an issue is closed only after this has passed.
 test-all: lint test test-long fuzz-smoke
-	@scripts/slowest
+	@[ ! -d target/times ] || scripts/slowest
 
 # Format, lints, documentation, and the rules for dependencies (deny.toml), of which `make test` checks most by itself.
 lint: bootstrap
@@ -91,7 +97,7 @@ fuzz: bootstrap
 
 # Every target for 20 seconds, from its corpus. THIRD=1, 2 or 3: only a third of them.
 fuzz-smoke: bootstrap
-	@scripts/fuzz-smoke 20 $$(scripts/fuzz-smoke --targets $(THIRD))
+	@targets=$$(scripts/fuzz-smoke --targets $(THIRD)); scripts/fuzz-smoke 20 $$targets
 
 # AddressSanitizer over the machine, Miri (or what stands in for it) over what needs no engine.
 sanitize: bootstrap

@@ -11,6 +11,7 @@ mod numbers;
 mod published;
 mod references;
 mod riddles;
+mod scripts;
 mod security;
 mod test_files;
 mod tests_can_fail;
