@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::cli::trapline;
+use crate::cli::{binary, finish, patient, trapline};
 use tempfile::TempDir;
 use trapline_tests::root;
 
@@ -38,6 +39,26 @@ fn the_recordings_of_the_tests_give_the_expected_results() {
     );
     let alone = trapline(&root(), &["verify", "tests/recordings"]);
     assert_eq!(alone.out, ran.out);
+}
+
+/// The recordings themselves are older: these are made with what the configuration has today.
+#[test]
+fn recordings_that_are_made_anew_have_the_same_assertions_and_records() {
+    let folder = TempDir::new().unwrap();
+    let mut script = patient(root().join("scripts/recordings"));
+    script.arg(folder.path()).env("TRAPLINE", binary());
+    let made = finish(script);
+    assert_eq!(made.code, 0, "{}", made.err);
+    let names = |folder: &Path| -> BTreeSet<String> {
+        let files = std::fs::read_dir(folder).unwrap();
+        files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let (anew, kept) = (folder.path(), root().join("tests/recordings"));
+    assert_eq!(names(anew), names(&kept));
+    for name in names(anew).iter().filter(|name| !name.ends_with(".tlr")) {
+        let text = |folder: &Path| std::fs::read_to_string(folder.join(name)).unwrap();
+        assert_eq!(text(anew), text(&kept), "{name}");
+    }
 }
 
 #[test]
