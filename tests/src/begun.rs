@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::linux::QUICK;
-use crate::{built, root};
+use crate::{built, guests_of, root};
 
 /// What the kernel prints last before it executes the first process, which it announces by `Run /init`.
 const BEGIN: &str = "Freeing unused kernel image";
@@ -25,6 +25,7 @@ const MACHINE: [&str; 5] = ["--append", "--cmdline", "--mem", "--platform", "--c
 /// # Errors
 /// A sentence, when a file cannot be read or written or the guest does not get there.
 pub fn options(at: &Path, args: &[&str]) -> Result<[String; 4], String> {
+    args.iter().for_each(|arg| guests_of(arg));
     let quick = ["--append", QUICK];
     let snapshot = snapshot(at, &[args, &quick].concat())?;
     Ok([quick[0].to_owned(), quick[1].to_owned(), "--restore".to_owned(), snapshot.display().to_string()])

@@ -16,9 +16,10 @@ use trapline_interposer::{Interposer, InterposerConfig, Place};
 use trapline_session::{GuestBuilder, PlatformKind};
 use trapline_trace::{ChannelConfig, HeaderItems};
 
-/// The repository.
+/// The repository: that of the tree whose tests run, if cargo or nextest runs them, else that of the build.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&here).parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
 /// CPU seconds that this thread has used: other work on the machine does not count.
@@ -33,13 +34,44 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// The file of a guest that `make guests` fetches.
+///
+/// # Panics
+/// It is missing, or the test that asks for it has a name that does not say so.
+#[allow(clippy::panic, reason = "a test fails where its guest is missing")]
+pub fn guest(name: &str) -> String {
+    find_guest(name).unwrap_or_else(|error| panic!("{error}")).display().to_string()
+}
+
+/// The same for each guest that a text, such as a command, names as `.guests/NAME`.
+///
+/// # Panics
+/// One is missing, or the test that asks for it has a name that does not say so.
+pub fn guests_of(text: &str) {
+    for rest in text.split(".guests/").skip(1) {
+        let end = rest.find(|c: char| !c.is_alphanumeric() && !"-_+./".contains(c)).unwrap_or(rest.len());
+        guest(rest[..end].trim_end_matches('.'));
+    }
+}
+
 /// A guest that `make guests` fetches.
 ///
 /// # Errors
 /// A sentence with the command that fetches it.
 pub fn fetched(name: &str) -> Result<Vec<u8>, String> {
+    let path = find_guest(name)?;
+    std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn find_guest(name: &str) -> Result<PathBuf, String> {
     let path = root().join(".guests").join(name);
-    std::fs::read(&path).map_err(|e| format!("{}: {e}; run `make guests` first", path.display()))
+    path.metadata().map_err(|error| format!("{}: {error}; run `make guests` first", path.display()))?;
+    match std::env::var("NEXTEST_TEST_NAME") {
+        Ok(test) if !test.split("::").any(|part| part.starts_with("guest_")) => Err(format!(
+            "{test} needs {name}: `make test-fast` leaves it out only if its name or that of a module begins with guest_"
+        )),
+        _ => Ok(path),
+    }
 }
 
 /// GNU Mach, ready to run to its debugger's prompt.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
-use crate::{fetched, root};
+use crate::{fetched, guest, root};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -98,12 +98,10 @@ impl Linux {
             "dir /bin 755\ndir /dev 755\ndir /proc 755\ndir /sys 755\nnod /dev/console 600 c 5 1\n\
              slink /bin/sh busybox 777\nfile /init init 755\n",
         );
-        let guests = root().join(".guests");
-        let busybox = guests.join(format!("busybox-{}", self.arch));
-        list += &format!("file /bin/busybox {} 755\n", busybox.display());
+        list += &format!("file /bin/busybox {} 755\n", guest(&format!("busybox-{}", self.arch)));
         for module in modules {
-            let file = guests.join(format!("modules-{}/{module}.ko", self.flavour));
-            list += &format!("file /{module}.ko {} 644\n", file.display());
+            let file = guest(&format!("modules-{}/{module}.ko", self.flavour));
+            list += &format!("file /{module}.ko {file} 644\n");
         }
         for file in files {
             list += &format!("file /{file} {file} 755\n");

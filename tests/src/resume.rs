@@ -5,7 +5,7 @@
 
 use crate::boot::{LinuxBoot, PROMPT};
 use crate::linux::{KERNELS, STRESS_LINES};
-use crate::root;
+use crate::{guest, root};
 use std::error::Error;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -146,11 +146,11 @@ fn shop() -> Result<Vec<u8>, Box<dyn Error>> {
     let script = "/bin/busybox insmod /loop.ko max_loop=1\n/shop first\n/bin/busybox rmmod loop\n\
          /bin/busybox insmod /loop.ko max_loop=1\n/shop first\n/bin/busybox rmmod loop\n";
     std::fs::write(folder.join("test.sh"), script)?;
-    let module = at(".guests/modules-cloud-amd64/loop.ko");
+    let module = guest("modules-cloud-amd64/loop.ko");
     let list = format!("file /test test.sh 644\nfile /shop shop 755\nfile /loop.ko {module} 644\n");
     std::fs::write(folder.join("list"), list)?;
     tool(&at("scripts/guests/newc"), &["--root", ".", "list", "added.cpio"], &folder)?;
-    let mut image = std::fs::read(root().join(".guests/static-amd64.cpio"))?;
+    let mut image = std::fs::read(guest("static-amd64.cpio"))?;
     image.extend(std::fs::read(folder.join("added.cpio"))?);
     std::fs::remove_dir_all(&folder)?;
     Ok(image)

@@ -333,7 +333,7 @@ fn kernel(code: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn guest_that_crashes() {
+fn a_guest_that_crashes() {
     // ud2, with no IDT: #UD, #DF, and the end.
     let folder = folder(&[("crash", &kernel(&[0x90, 0x0f, 0x0b])), ("halt", &kernel(&[0xfa, 0xf4]))]);
     let crash = trapline(folder.path(), &["run", "crash"]);
@@ -353,7 +353,7 @@ fn guest_that_crashes() {
 }
 
 #[test]
-fn guest_in_a_mode_that_is_not_supported() {
+fn a_guest_in_a_mode_that_is_not_supported() {
     // mov eax, cr0; and al, 0xfe; mov cr0, eax; nop: real mode.
     let real = kernel(&[0x0f, 0x20, 0xc0, 0x24, 0xfe, 0x0f, 0x22, 0xc0, 0x90, 0x90, 0xf4]);
     // V86: push eflags with VM, and iret to it.
@@ -380,7 +380,7 @@ fn guest_in_a_mode_that_is_not_supported() {
 }
 
 #[test]
-fn guest_that_says_it_crashed() {
+fn a_guest_that_says_it_crashed() {
     let folder = folder(&[]);
     let ran =
         trapline(folder.path(), &["run", GUEST, "--console", "none", "--crash-on", "general protection"]);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output};
 
 use trapline_session::{Command as Insert, Condition, DSource, GuestBuilder, Limits};
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 fn dtrace(arguments: &[&str]) -> Output {
     Command::new(crate::cli::binary()).arg("dtrace").args(arguments).output().unwrap()
@@ -371,7 +371,6 @@ fn the_published_tests_of_d_that_pass_go_on_passing() {
 #[test]
 fn guest_linux_the_published_tests_that_name_the_kernel_pass() {
     let Some(suite) = Suite::find() else { return };
-    let guest = |name: &str| root().join(".guests").join(name).display().to_string();
     let command = format!(
         "{} dtrace --guest {} --initrd {} --begin-at 'Memory:'",
         crate::cli::binary().display(),

@@ -13,14 +13,7 @@ use trapline_session::trapline_emu::PhysMem;
 use trapline_session::{
     Compression, Condition, DumpFile, GuestBuilder, How, Limits, Listing, Session, Wanted,
 };
-use trapline_tests::root;
-
-/// A file of `.guests/`.
-pub fn guest(name: &str) -> String {
-    let path = root().join(".guests").join(name);
-    assert!(path.exists(), "{}: run `make guests` first", path.display());
-    path.display().to_string()
-}
+use trapline_tests::{guest, root};
 
 /// Runs a tool of the host; its output, standard error included.
 pub fn tool(folder: &Path, program: &str, args: &[&str]) -> String {

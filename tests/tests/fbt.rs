@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 fn run(args: &[&str]) -> Ran {
     let ran = trapline(&root(), args);
@@ -162,12 +162,12 @@ fn strict_sites_are_those_that_objdump_shows() {
 
 #[test]
 fn guest_strict_sites_of_gnumach_are_those_that_objdump_shows() {
-    agrees_with_objdump(".guests/gnumach", &root().join(".guests/gnumach").display().to_string());
+    agrees_with_objdump(".guests/gnumach", &guest("gnumach"));
 }
 
 #[test]
 fn guest_every_function_of_gnumach_is_listed() {
-    let all = functions(&root().join(".guests/gnumach").display().to_string());
+    let all = functions(&guest("gnumach"));
     // A table in .data that its source declares as a function.
     let mut symbols: Vec<String> =
         all.into_iter().map(|(.., name)| name).filter(|name| name != "idt_inittab").collect();

@@ -10,7 +10,7 @@ use std::process::Command;
 use crate::cli::{binary, finish, patient};
 use crate::docs::{commands, console, keys, matches};
 use crate::terminal::Terminal;
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 const PAGE: &str = "docs/book/first-hour.md";
 
@@ -47,6 +47,7 @@ fn typed(folder: &Path, steps: &[crate::docs::Shown]) -> String {
 
 #[test]
 fn guest_the_first_hour_works_as_printed() {
+    guest("VERSIONS");
     let folder = tempfile::tempdir_in(root().join("target")).unwrap();
     let is_clone = Command::new("git").arg("-C").arg(root()).args(["rev-parse", "--git-dir"]).output();
     assert!(

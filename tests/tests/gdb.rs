@@ -2,13 +2,14 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use crate::cli::{binary, finish, patient};
 use crate::patience::{status, until};
 use trapline_session::{Condition, Ending, GuestBuilder, Limits, PlatformKind};
 use trapline_tests::linux::QUICK;
-use trapline_tests::root;
+use trapline_tests::{guest, guests_of, root};
 
 /// Functions of Python that scripts use.
 const PRELUDE: &str = r#"
@@ -35,6 +36,7 @@ pub fn gdb(args: &str, script: &str) -> String {
 
 /// The same, and what it writes to standard error: what the server tells.
 fn gdb_said(args: &str, script: &str) -> (String, String) {
+    guests_of(args);
     let file = tempfile::NamedTempFile::new().unwrap();
     let target = format!("target remote | {} gdb {args} --stdio -q", binary().display());
     write!(file.as_file(), "{PRELUDE}\n{target}\n{script}\nkill\n").unwrap();
@@ -473,7 +475,7 @@ end
     assert!(told(&out, "stopped").starts_with("vm_page_bootstrap"), "{out}");
     assert_eq!(told(&out, "different"), "0", "{out}");
     let (at, digest) = told(&out, "digest").split_once(' ').unwrap();
-    let guest = GuestBuilder::image(&root().join(".guests/gnumach").display().to_string());
+    let guest = GuestBuilder::image(&guest("gnumach"));
     let guest = guest.platform(PlatformKind::Minimal).memory(256 << 20).cmdline("console=com0");
     let mut plain = guest.start().unwrap();
     assert_eq!(plain.run_until(&Condition::end(), &Limits::insns(at.parse().unwrap())), Ending::Limit);
@@ -518,9 +520,9 @@ end
     assert!(told(&out, "threads").parse::<u32>().unwrap() >= 2, "{out}");
     assert!(told(&out, "before").starts_with("1 "), "{out}");
     let (at, digest) = told(&out, "digest").split_once(' ').unwrap();
-    let path = |name: &str| root().join(".guests").join(name);
-    let guest = GuestBuilder::image(&path("linux-cloud-amd64").display().to_string());
-    let mut plain = guest.initrd(path("initramfs-amd64.cpio.gz")).append(QUICK).start().unwrap();
+    let initrd = PathBuf::from(guest("initramfs-amd64.cpio.gz"));
+    let guest = GuestBuilder::image(&guest("linux-cloud-amd64"));
+    let mut plain = guest.initrd(initrd).append(QUICK).start().unwrap();
     assert_eq!(plain.run_until(&Condition::end(), &Limits::insns(at.parse().unwrap())), Ending::Limit);
     assert_eq!(digest, plain.digest().to_string());
 }

@@ -13,7 +13,7 @@ use trapline_gdb::{Debuggee, Gone, NoCommands, framed, serve};
 use trapline_providers::TargetProcess;
 use trapline_session::{GuestBuilder, Meter, Timeline};
 use trapline_tests::linux::{Linux, QUICK};
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 const KERNEL: &str = ".guests/linux-cloud-amd64";
 
@@ -363,7 +363,7 @@ fn guest_linux_ctrl_c_goes_back_to_a_sleeping_process_at_once() {
     let linux = Linux::of("cloud-amd64").unwrap();
     let script = "while true; do true; done &\nexec sleep 100000\n";
     let initrd = linux.image(folder.path(), &[], &[], script).unwrap();
-    let guest = GuestBuilder::image(&root().join(KERNEL).display().to_string());
+    let guest = GuestBuilder::image(&guest("linux-cloud-amd64"));
     let meter = Meter::default();
     let session = guest.initrd(initrd).append(QUICK).metered_by(&meter).start().unwrap();
     let timeline = Timeline::new(session, 512 << 20).unwrap();

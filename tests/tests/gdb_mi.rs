@@ -8,7 +8,7 @@ use crate::cli::patient;
 use crate::gdb::server;
 use serde_json::{Map, Value};
 use trapline_session::{Condition, Ending, GuestBuilder, Limits, PlatformKind, Session};
-use trapline_tests::root;
+use trapline_tests::{guests_of, root};
 
 /// A gdb that speaks MI, and what it has said so far.
 struct Mi {
@@ -320,6 +320,7 @@ fn lines(at: u64) -> Vec<(String, String)> {
 #[test]
 fn guest_gnumach_is_debugged_by_mi_commands_of_an_editor() {
     let image = ".guests/gnumach";
+    guests_of(image);
     let (mut server, address) = server(&[image, "--platform", "minimal", "--cmdline", "console=com0"]);
     let start = || {
         let guest = GuestBuilder::image(&root().join(image).display().to_string());

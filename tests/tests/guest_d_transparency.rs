@@ -4,13 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::convert::Infallible;
+use std::path::PathBuf;
 
 use trapline_session::{
     Command, Condition, DSource, Guest, GuestBuilder, Limits, Observer, Probing, Script, Session,
 };
 use trapline_tests::boot::LINUX_LIMIT;
+use trapline_tests::guest;
 use trapline_tests::linux::QUICK;
-use trapline_tests::root;
 
 /// Aggregations, stacks, strings, memory, faults, speculation, variables, time. `HOT` is called often and its first
 /// argument is a number or an address; `RARE` is called sometimes; the first argument of `POINTER` is an address.
@@ -107,8 +108,8 @@ fn together(builder: &GuestBuilder, until: &str, functions: Functions, more: &[&
 }
 
 fn linux(kernel: &str, initrd: &str) {
-    let path = |name: &str| root().join(".guests").join(name);
-    let guest = GuestBuilder::image(path(kernel).to_str().unwrap()).initrd(path(initrd)).append(QUICK);
+    let initrd = PathBuf::from(guest(initrd));
+    let guest = GuestBuilder::image(&guest(kernel)).initrd(initrd).append(QUICK);
     together(&guest, "/ # ", LINUX, &OF_LINUX);
 }
 
@@ -126,8 +127,8 @@ fn embedded_guests_notice_none_of_thirty_d_programs() {
 
 #[test]
 fn guest_gnumach_does_not_notice_thirty_d_programs_at_length() {
-    let image = root().join(".guests/gnumach");
-    let guest = GuestBuilder::image(image.to_str().unwrap()).cmdline("console=com0");
+    let image = guest("gnumach");
+    let guest = GuestBuilder::image(&image).cmdline("console=com0");
     together(&guest, "db>", MACH, &[]);
 }
 

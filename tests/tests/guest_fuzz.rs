@@ -5,12 +5,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::path::PathBuf;
-
 use crate::cli::trapline;
 use trapline_tests::built::fuzzer;
+use trapline_tests::guest;
 use trapline_tests::linux::drivers_image;
-use trapline_tests::root;
 
 /// Messages that the driver refuses.
 const TEST: &str = "
@@ -24,24 +22,18 @@ const FUNCTION: [&str; 6] =
 /// A seed that finds the mistake early.
 const SEED: u64 = 17;
 
-fn file(name: &str) -> PathBuf {
-    let path = root().join(".guests").join(name);
-    assert!(path.exists(), "{}: run `make guests` first", path.display());
-    path
-}
-
 #[test]
 fn guest_linux_mistake_in_a_modules_parser_is_found_through_the_function_at_length() {
     if fuzzer().is_none() {
         return;
     }
     let flavour = "cloud-amd64";
-    file(&format!("dti-{flavour}/planted.ko"));
+    guest(&format!("dti-{flavour}/planted.ko"));
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     drivers_image(here, flavour, TEST).unwrap();
-    let kernel = file(&format!("linux-{flavour}"));
-    let guest = [kernel.to_str().unwrap(), "--initrd", "initrd", "--limit-insns", "40G"];
+    let kernel = guest(&format!("linux-{flavour}"));
+    let guest = [&kernel, "--initrd", "initrd", "--limit-insns", "40G"];
     let search = |guest: &[&str], seed: u64, execs: &str| {
         let findings = format!("findings{seed}");
         let (seed, name) = (seed.to_string(), findings.as_str());
@@ -73,10 +65,10 @@ fn guest_gnumach_pointer_that_is_wrong_is_found_where_it_is_followed() {
     }
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
-    let mach = file("gnumach");
+    let mach = guest("gnumach");
     let what =
         ["--function", "fbt::rbtree_remove:entry", "--input", "arg1:12", "--hits", "1", "--execs", "100"];
-    let ran = trapline(here, &[&["-q", "fuzz", mach.to_str().unwrap()], &what[..]].concat());
+    let ran = trapline(here, &[&["-q", "fuzz", &mach], &what[..]].concat());
     assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
     // The kernel's own handler of page faults fails, too, so early; the mistake is not there.
     assert!(ran.out.contains("found findings/guest-crash-rbtree_remove-"), "{}", ran.out);
@@ -92,9 +84,9 @@ fn guest_gnumach_function_returns_where_the_code_segment_has_a_base() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mach = file("gnumach");
+    let mach = guest("gnumach");
     let what = ["--function", "fbt::printf:entry", "--input", "eax", "--hits", "1", "--execs", "100"];
-    let ran = trapline(folder.path(), &[&["-q", "fuzz", mach.to_str().unwrap()], &what[..]].concat());
+    let ran = trapline(folder.path(), &[&["-q", "fuzz", &mach], &what[..]].concat());
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
     assert!(ran.out.contains(" returned, the longest after 4174 instructions"), "{}", ran.out);
 }

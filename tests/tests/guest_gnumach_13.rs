@@ -5,7 +5,7 @@
 
 use crate::cli::trapline;
 use trapline_session::{Command, Condition, Ending, GuestBuilder, Limits, Session};
-use trapline_tests::{MACH_LIMIT, fetched, root, turns};
+use trapline_tests::{MACH_LIMIT, fetched, guest, root, turns};
 
 /// What each says last, as in `scripts/qemu-oracle`.
 const LAST: [(&str, &str); 3] =
@@ -106,7 +106,7 @@ fn guest_gnumach_13_without_symbols_shows_the_screen_that_it_shows_under_qemu_at
 
 #[test]
 fn guest_gnumach_13_that_has_written_to_its_screen_only_is_said_to_have_done_so() {
-    let image = root().join(".guests/gnumach-13-amd64.gz").display().to_string();
+    let image = guest("gnumach-13-amd64.gz");
     let said =
         |more: &[&str]| trapline(&root(), &[&["run", &image, "--limit-insns", "100M"], more].concat()).err;
     let note = "trapline: the guest has written to its text screen only; --console vga shows it\n";

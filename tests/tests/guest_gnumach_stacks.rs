@@ -4,7 +4,7 @@
 
 use crate::cli::{finish, patient, trapline};
 use serde_json::Value;
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 /// The return addresses of the first three stacks that gdb prints. It shows inlined functions too, without addresses. On a
 /// busy host qemu sometimes stops twice for one call; none of the three calls has the stack of the one before.
@@ -38,7 +38,7 @@ fn gdb_stacks(kernel: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn guest_gnumach_stacks_are_those_of_gdb() {
-    let kernel = root().join(".guests/gnumach").display().to_string();
+    let kernel = guest("gnumach");
     let clause = "fbt::kmem_init:entry,fbt::thread_create:entry";
     let args = ["run", &kernel, "--cmdline", "console=com0", "--rpn", clause, "-f", "json", "--stack=64"];
     let ran = trapline(&root(), &[&args[..], &["--stop-after", "3"]].concat());

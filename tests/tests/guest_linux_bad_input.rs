@@ -9,7 +9,7 @@ use crate::cli::{Ran, trapline};
 use tempfile::TempDir;
 use trapline_emu::load::Image;
 use trapline_tests::linux::KERNELS;
-use trapline_tests::{fetched, root};
+use trapline_tests::{fetched, guest, root};
 
 fn kernel(flavour: &str) -> Vec<u8> {
     fetched(&format!("linux-{flavour}")).unwrap()
@@ -151,7 +151,7 @@ fn guest_linux_of_another_architecture() {
 #[test]
 fn guest_linux_with_what_does_not_fit() {
     let folder = TempDir::new().unwrap();
-    let image = root().join(".guests/linux-cloud-amd64").display().to_string();
+    let image = guest("linux-cloud-amd64");
     std::fs::write(folder.path().join("initrd"), vec![0; 64 << 20]).unwrap();
     let refuse = |args: &[&str], code| {
         let said = refused(folder.path(), args, code);
@@ -270,8 +270,7 @@ fn guest_linux_with_damaged_btf() {
 
 #[test]
 fn guest_linux_with_programs_of_another_architecture_at_length() {
-    let path = |name: &str| root().join(".guests").join(name).display().to_string();
-    let (image, initrd) = (path("linux-686"), path("initramfs-amd64.cpio.gz"));
+    let (image, initrd) = (guest("linux-686"), guest("initramfs-amd64.cpio.gz"));
     let args = ["run", &image, "--initrd", &initrd, "--console", "none", "--limit-insns", "20000000000"];
     let ran = trapline(&root(), &args);
     assert_eq!(ran.code, 4, "{}", ran.err);
@@ -290,7 +289,7 @@ fn guest_linux_with_a_damaged_list_of_modules_at_length() {
     KERNELS[1].image(folder.path(), &["loop"], &[], &format!("export PATH=/bin\n{INIT}")).unwrap();
     std::fs::write(folder.path().join("hostile.rpn"), HOSTILE).unwrap();
     std::fs::write(folder.path().join("s"), "on console \"the module is in\" insert hostile.rpn\n").unwrap();
-    let image = root().join(".guests/linux-cloud-amd64").display().to_string();
+    let image = guest("linux-cloud-amd64");
     let probe = root().join("examples/linux/loop.rpn").display().to_string();
     let args = ["run", &image, "--initrd", "initrd.gz", "-p", &probe, "--limit-insns", "20000000000"];
     let whole = trapline(folder.path(), &args);

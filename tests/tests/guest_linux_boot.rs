@@ -8,14 +8,7 @@ use std::process::Command;
 use crate::cli::{Ran, trapline, trapline_from_init};
 use tempfile::TempDir;
 use trapline_tests::linux::{KERNELS, Linux, SHELL_BANNER};
-use trapline_tests::root;
-
-/// A file of `.guests/`.
-fn guest(name: &str) -> String {
-    let path = root().join(".guests").join(name);
-    assert!(path.exists(), "{}: run `make guests` first", path.display());
-    path.display().to_string()
-}
+use trapline_tests::{guest, root};
 
 fn cloud() -> &'static Linux {
     KERNELS.iter().find(|linux| linux.flavour == "cloud-amd64").unwrap()

@@ -9,12 +9,14 @@ use trapline_d::{Compiled, Compiler, Error, Model, Options};
 use trapline_emu::symbols::Btf;
 use trapline_session::{Command as Insert, Condition, DSource, GuestBuilder, GuestTypes, Limits};
 use trapline_tests::linux::QUICK;
-use trapline_tests::root;
+use trapline_tests::{guests_of, root};
 
 const KERNEL: &str = ".guests/linux-cloud-amd64";
 const INITRD: &str = ".guests/initramfs-amd64.cpio.gz";
 
 fn guest() -> GuestBuilder {
+    guests_of(KERNEL);
+    guests_of(INITRD);
     let path = |name: &str| root().join(name);
     GuestBuilder::image(path(KERNEL).to_str().unwrap()).initrd(path(INITRD)).append(QUICK)
 }
@@ -26,10 +28,17 @@ fn compiled(target: &Arc<trapline_providers::Target>, text: &str) -> Result<Comp
     compiler.finish()
 }
 
+/// `trapline ARGS`.
+fn program(args: &[&str]) -> Command {
+    args.iter().for_each(|arg| guests_of(arg));
+    let mut command = Command::new(crate::cli::binary());
+    command.current_dir(root()).args(args);
+    command
+}
+
 /// Standard output of a program that runs on the kernel, from the console's text on.
 fn shown(begin_at: Option<&str>, program: &str) -> String {
-    let mut command = Command::new(crate::cli::binary());
-    command.current_dir(root()).args(["dtrace", "--guest", KERNEL, "--initrd", INITRD]);
+    let mut command = self::program(&["dtrace", "--guest", KERNEL, "--initrd", INITRD]);
     if let Some(text) = begin_at {
         command.args(["--begin-at", text]);
     }
@@ -96,8 +105,7 @@ fn guest_linux_what_has_no_type_is_refused_with_its_tag() {
 
 /// What a `trapline dtrace` on the kernel gives: its output, its messages, its exit code.
 fn about(arguments: &[&str]) -> (String, String, Option<i32>) {
-    let mut command = Command::new(crate::cli::binary());
-    command.current_dir(root()).args(["dtrace", "--guest", KERNEL, "--initrd", INITRD, "-q"]);
+    let mut command = program(&["dtrace", "--guest", KERNEL, "--initrd", INITRD, "-q"]);
     let output = command.args(arguments).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr), output.status.code())
@@ -169,7 +177,7 @@ fn guest_linux_a_recording_made_with_d_programs_verifies_at_length() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("r.tlr").display().to_string();
     let run = |args: &[&str]| {
-        let output = Command::new(crate::cli::binary()).current_dir(root()).args(args).output().unwrap();
+        let output = program(args).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
@@ -193,11 +201,8 @@ fn without_a_handler(
     let file = folder.join("t.trace");
     let file = file.to_str().unwrap();
     let run = |args: &[&str]| {
-        let mut command = Command::new(crate::cli::binary());
-        command
-            .current_dir(root())
-            .args(["run", KERNEL, "--initrd", INITRD, "--append", QUICK])
-            .args(["--until", "/ # ", "--digest"]);
+        let mut command = program(&["run", KERNEL, "--initrd", INITRD, "--append", QUICK]);
+        command.args(["--until", "/ # ", "--digest"]);
         let output = command.args(args).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{error}");
@@ -206,8 +211,7 @@ fn without_a_handler(
     let digest = run(&["-n", descriptions, "--header", "name", "-f", "raw", "-o", file]);
     assert_eq!(digest, run(&["--console", "none"]), "the guest noticed its probes");
     let cat = |format: &str| {
-        let output =
-            Command::new(crate::cli::binary()).args(["trace", "cat", file, "-f", format]).output().unwrap();
+        let output = program(&["trace", "cat", file, "-f", format]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let objects = cat("json").lines().map(|line| serde_json::from_str(line).unwrap()).collect();

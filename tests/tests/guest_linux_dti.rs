@@ -6,8 +6,8 @@ use std::process::Command;
 
 use super::cli::{Ran, folder, trapline};
 use sha2::{Digest, Sha256};
+use trapline_tests::guest;
 use trapline_tests::linux::{QUICK, drivers_image};
-use trapline_tests::root;
 
 /// What the guest does with the drivers. It prints sizes and digests of what it has read, then crashes.
 const TEST: &str = "
@@ -33,12 +33,6 @@ echo reset $(sha256sum < sample/data0)
 echo c > /proc/sysrq-trigger
 ";
 
-fn file(name: &str) -> String {
-    let path = root().join(".guests").join(name);
-    assert!(path.exists(), "{}: run `make guests` first", path.display());
-    path.display().to_string()
-}
-
 /// The words behind this one on the console.
 fn words<'c>(console: &'c str, first: &str) -> Vec<Vec<&'c str>> {
     let lines = console.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -54,7 +48,7 @@ fn drivers_trace_and_the_records_survive(flavour: &str) {
     let here = folder.path();
     let initrd = drivers_image(here, flavour, TEST).unwrap();
     let run = |args: &[&str]| -> Ran { trapline(here, args) };
-    let kernel = file(&format!("linux-{flavour}"));
+    let kernel = guest(&format!("linux-{flavour}"));
     let crashed = run(&[
         "run",
         &kernel,
@@ -126,7 +120,7 @@ fn logged(line: &str) -> Option<Vec<u8>> {
 fn probes_fire_for_records(flavour: &str) {
     let folder = folder(&[]);
     let here = folder.path();
-    let (kernel, initrd) = (file(&format!("linux-{flavour}")), file(&format!("dti-{flavour}.cpio.gz")));
+    let (kernel, initrd) = (guest(&format!("linux-{flavour}")), guest(&format!("dti-{flavour}.cpio.gz")));
     let guest = [kernel.as_str(), "--initrd", &initrd];
     let quick = ["--append", QUICK];
     let run = |more: &[&str]| -> Ran {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::cli::trapline;
-use super::dumps::{assert_lists, guest, listed, ran, tool, write};
+use super::dumps::{assert_lists, listed, ran, tool, write};
 use super::patience::until;
 use tempfile::TempDir;
 use trapline_session::trapline_emu::{PAGE, PhysMem};
@@ -14,6 +14,7 @@ use trapline_session::{
     Compression, Condition, DumpFile, DumpFormat, Ending, GuestBuilder, Limits, Session, Wanted,
 };
 use trapline_tests::boot::LINUX_LIMIT;
+use trapline_tests::guest;
 use trapline_tests::linux::{Linux, QUICK};
 
 /// What a kernel says when it is about to start the first program.

@@ -20,7 +20,7 @@ use trapline_providers::Present;
 use trapline_rpn::{NoSymbols, Width, parse};
 use trapline_tests::boot::{LINUX_LIMIT, LinuxBoot, PROMPT};
 use trapline_tests::linux::KERNELS;
-use trapline_tests::{fetched, interposer, root};
+use trapline_tests::{fetched, guest, interposer, root};
 
 /// Loads a module, keeps a process asleep, and lists modules and processes.
 const INIT: &str = "\
@@ -50,14 +50,12 @@ const ASKED: [&str; 6] = [
 ];
 
 fn initramfs(folder: &Path) -> String {
-    let guests = root().join(".guests");
-    let file = |name: &str| guests.join(name).display().to_string();
     std::fs::write(folder.join("init"), INIT).unwrap();
     let list = format!(
         "dir /bin 755\ndir /dev 755\ndir /proc 755\nnod /dev/console 600 c 5 1\nnod /dev/null 666 c 1 3\n\
          file /bin/busybox {} 755\nslink /bin/sh busybox 777\nfile /init init 755\nfile /loop.ko {} 644\n",
-        file("busybox-amd64"),
-        file("modules-cloud-amd64/loop.ko")
+        guest("busybox-amd64"),
+        guest("modules-cloud-amd64/loop.ko")
     );
     std::fs::write(folder.join("list"), list).unwrap();
     let made = Command::new(root().join("scripts/guests/newc"))
@@ -95,7 +93,7 @@ fn guest_linux_has_the_modules_processes_and_functions_that_it_says_it_has() {
     let line = |asked: &&str| format!("on console \"section end\" {asked}\n");
     let script: String = ASKED.iter().map(line).collect::<String>() + "on console \"section end\" stop\n";
     std::fs::write(folder.path().join("s.script"), script).unwrap();
-    let kernel = root().join(".guests/linux-cloud-amd64").display().to_string();
+    let kernel = guest("linux-cloud-amd64");
     let args = ["run", &kernel, "--initrd", &initrd, "--script", "s.script", "--console", "console"];
     let more = ["--rpn", "fbt::vfs_read:entry / push 0 / { exit }", "-f", "json", "-q"];
     let ran = trapline(folder.path(), &[&args[..], &more].concat());

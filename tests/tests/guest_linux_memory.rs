@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use trapline_session::trapline_emu::{PAGE, PhysMem};
 use trapline_session::{Compression, Condition, DumpFile, Ending, GuestBuilder, Limits};
 use trapline_tests::boot::LINUX_LIMIT;
+use trapline_tests::guest;
 use trapline_tests::linux::{KERNELS, Linux, QUICK};
-use trapline_tests::root;
 
 const READY: &str = "the guest is ready";
 const SCRIPT: &str = "mount -t proc proc /proc\ngrep 'System RAM' /proc/iomem\ngrep MemTotal /proc/meminfo\n\
@@ -22,9 +22,8 @@ const HIGH: &str = "100000000-13fffffff : System RAM";
 
 fn cloud() -> (&'static Linux, String) {
     let linux = KERNELS.iter().find(|linux| linux.flavour == "cloud-amd64").unwrap();
-    let kernel = root().join(".guests/linux-cloud-amd64");
-    assert!(kernel.exists(), "{}: run `make guests` first", kernel.display());
-    (linux, kernel.display().to_string())
+    let kernel = guest("linux-cloud-amd64");
+    (linux, kernel)
 }
 
 fn image(folder: &Path, linux: &Linux) -> String {

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::cli::{Ran, trapline, trapline_from_init};
 use tempfile::TempDir;
+use trapline_tests::guest;
 use trapline_tests::linux::{QUICK, drivers_image};
-use trapline_tests::root;
 
 /// Loads the module twice; each time it is asked, written to and asked.
 const TWICE: &str = "
@@ -42,7 +42,7 @@ impl Guest {
     fn new(flavour: &str, test: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let initrd = drivers_image(folder.path(), flavour, test).unwrap().display().to_string();
-        let kernel = root().join(".guests").join(format!("linux-{flavour}")).display().to_string();
+        let kernel = guest(&format!("linux-{flavour}"));
         Self { folder, kernel, initrd }
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cli::{Ran, finish, patient, trapline};
 use serde_json::Value;
 use trapline_tests::linux::QUICK;
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 /// A function and an offset in it.
 type Site = (String, u64);
@@ -157,7 +157,7 @@ fn guest_functions_of_modules_begin_and_end_where_readelf_and_objdump_say() {
         ("cloud-amd64", "virtio_net"),
         ("cloud-amd64", "tun"),
     ] {
-        let file = root().join(format!(".guests/modules-{flavour}/{name}.ko")).display().to_string();
+        let file = guest(&format!("modules-{flavour}/{name}.ko"));
         let module = Module::new(&file);
         let entries: BTreeSet<Site> = module.functions.iter().map(|f| (f.name.clone(), 0)).collect();
         assert_eq!(listed(flavour, name, &file, "entry"), entries, "{flavour} {name}");

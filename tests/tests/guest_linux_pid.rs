@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::LazyLock;
 use tempfile::TempDir;
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 const KERNEL: &str = ".guests/linux-cloud-amd64";
 const LAST: &str = "pid: end";
@@ -53,8 +53,8 @@ impl Guest {
         tool("gcc", &[&flags[..], &program].concat());
         let library = ["-fPIC", "-shared", "-o", &at("libpid.so"), "tests/tests/pid/library.c"];
         tool("gcc", &[&flags[..], &library].concat());
-        for (name, from) in [("busybox", ".guests/busybox-amd64"), ("bash", ".guests/bash-amd64")] {
-            std::fs::copy(root().join(from), folder.path().join(name)).unwrap();
+        for (name, from) in [("busybox", "busybox-amd64"), ("bash", "bash-amd64")] {
+            std::fs::copy(guest(from), folder.path().join(name)).unwrap();
         }
         std::fs::write(folder.path().join("init"), INIT).unwrap();
         let mut list = std::fs::read_to_string(root().join("guest-images/initramfs/base.list")).unwrap();

@@ -11,7 +11,7 @@ use crate::cli::{trapline, trapline_from_init};
 use serde_json::Value;
 use tempfile::TempDir;
 use trapline_tests::linux::{KERNELS, Linux};
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 /// The guest's script. `ran`, `forker` and the kernel's report of the crash name process ids.
 const SCRIPT: &str = "\
@@ -145,7 +145,7 @@ struct Boot {
 }
 
 fn boot(folder: &Path, linux: &Linux, more: &[&str]) -> Boot {
-    let kernel = root().join(format!(".guests/linux-{}", linux.flavour)).display().to_string();
+    let kernel = guest(&format!("linux-{}", linux.flavour));
     let mut args = vec!["run", kernel.as_str(), "--initrd", "initrd.gz", "--console", "console"];
     args.extend(["-f", "json", "--stats"]);
     args.extend(more);
@@ -227,7 +227,7 @@ fn programs(linux: &Linux, boot: &Boot) {
     }
     assert!(!hits.iter().any(|(pid, ..)| *pid == boot.crashed()), "{hits:?}");
     let sums: Vec<&str> = boot.console.lines().filter(|line| line.ends_with("  /bin/busybox")).collect();
-    let file = root().join(format!(".guests/busybox-{}", linux.arch));
+    let file = guest(&format!("busybox-{}", linux.arch));
     let sum = Command::new("sha256sum").arg(file).output().unwrap();
     assert_eq!(sums, [format!("{}  /bin/busybox", String::from_utf8_lossy(&sum.stdout[..64]))]);
 }

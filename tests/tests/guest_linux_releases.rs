@@ -6,8 +6,8 @@
 use crate::cli::{Ran, trapline};
 use serde_json::Value;
 use tempfile::TempDir;
+use trapline_tests::guest;
 use trapline_tests::linux::{Linux, QUICK};
-use trapline_tests::root;
 
 /// The guest's script: its own stack, a module, tracepoints, system calls, and its tasks, which it lists without new ones.
 const SCRIPT: &str = "\
@@ -48,7 +48,7 @@ struct Boot {
 impl Boot {
     fn of(linux: &'static Linux, folder: &TempDir, more: &[&str]) -> Self {
         let folder = folder.path();
-        let kernel = root().join(format!(".guests/linux-{}", linux.flavour)).display().to_string();
+        let kernel = guest(&format!("linux-{}", linux.flavour));
         let mut args = vec!["run", &kernel, "--initrd", "initrd.gz", "--append", QUICK, "--script", "script"];
         args.extend(["--console", "console", "--limit-insns", "20000000000", "-f", "json", "--stats"]);
         args.extend(more);

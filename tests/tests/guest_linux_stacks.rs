@@ -15,7 +15,7 @@ use trapline_emu::{Machine, Stop};
 use trapline_os::{KernelImage, Linux, Unwinder};
 use trapline_tests::boot::{LinuxBoot, PROMPT};
 use trapline_tests::linux::{KERNELS, QUICK};
-use trapline_tests::{cpu_seconds, root};
+use trapline_tests::{cpu_seconds, guest, root};
 
 /// A stack record: its kind, instruction count, probe and frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Guest {
         let script: String =
             all.map(|(n, line)| format!("on console \"/ # \" {} type \"{line}\\n\"\n", n + 1)).collect();
         std::fs::write(folder.path().join("script"), script).unwrap();
-        Self { folder, kernel: root().join(format!(".guests/linux-{flavour}")).display().to_string() }
+        Self { folder, kernel: guest(&format!("linux-{flavour}")) }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -70,10 +70,6 @@ impl Guest {
     fn console(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(self.path("console")).unwrap()).replace('\r', "")
     }
-}
-
-fn guest_file(name: &str) -> PathBuf {
-    root().join(".guests").join(name)
 }
 
 fn stacks(out: &str) -> Vec<Stack> {
@@ -128,7 +124,7 @@ fn ftrace_stacks(console: &str, traced: &[&str]) -> Vec<Vec<(String, u64)>> {
 
 #[test]
 fn guest_linux_kernel_stacks_are_those_of_linux_in_interrupts_and_modules_too() {
-    let module = guest_file("modules-cloud-amd64/loop.ko");
+    let module = guest("modules-cloud-amd64/loop.ko");
     let traced = ["disk_force_media_change", "scheduler_tick", "device_add_disk"];
     let filters: String =
         traced.iter().map(|f| format!("echo '{f}:stacktrace' >> set_ftrace_filter; ")).collect();
@@ -137,7 +133,7 @@ fn guest_linux_kernel_stacks_are_those_of_linux_in_interrupts_and_modules_too() 
          losetup /dev/loop0 /bin/busybox; echo > set_ftrace_filter; cat trace; cd /"
     );
     let lines = ["cat /proc/self/stack", "mount -t tracefs t /sys/kernel/tracing", &tracing];
-    let guest = Guest::new("cloud-amd64", "amd64", &[("/loop.ko", module)], &lines);
+    let guest = Guest::new("cloud-amd64", "amd64", &[("/loop.ko", module.into())], &lines);
     let probes = ["stack_trace_save_tsk", traced[0], traced[1], traced[2]];
     let clause = probes.map(|f| format!("fbt::{f}:entry")).join(",");
     let ran = guest.run(&["--rpn", &clause, "-f", "json", "--stack=64"]);
@@ -214,8 +210,8 @@ fn user_records(out: &str) -> Vec<Value> {
 fn guest_linux_stacks_of_a_program_are_those_of_its_own_unwinder_and_of_gdb() {
     let build = TempDir::new().unwrap();
     let mut files = program(build.path());
-    files.push(("/bin/bash", guest_file("bash-amd64")));
-    files.push(("/bin/bash32", guest_file("bash-i386")));
+    files.push(("/bin/bash", guest("bash-amd64").into()));
+    files.push(("/bin/bash32", guest("bash-i386").into()));
     let bash = "f() { echo hi; }; f";
     let lines = ["bash", "bash32"].map(|shell| format!("{shell} -c '{bash}' | cat"));
     let guest = Guest::new("cloud-amd64", "amd64", &files, &["prog", &lines[0], &lines[1]]);
@@ -279,7 +275,7 @@ fn guest_linux_stacks_of_a_program_are_those_of_its_own_unwinder_and_of_gdb() {
 fn gdb_frames(bash: &str, script: &str) -> Vec<u64> {
     let mut gdb = patient("gdb");
     gdb.args(["-nx", "-batch", "-ex", "catch syscall write"]);
-    gdb.args(["-ex", "run", "-ex", "bt", "--args"]).arg(guest_file(bash)).args(["-c", script]);
+    gdb.args(["-ex", "run", "-ex", "bt", "--args"]).arg(guest(bash)).args(["-c", script]);
     let said = finish(gdb);
     let frames = said.out.lines().filter_map(|line| line.strip_prefix('#'));
     let found: Vec<u64> = frames
@@ -293,7 +289,7 @@ fn gdb_frames(bash: &str, script: &str) -> Vec<u64> {
 #[test]
 fn guest_linux_686_stacks_are_those_of_linux_and_of_gdb() {
     let bash = "f() { echo hi; }; f";
-    let files = [("/bin/bash", guest_file("bash-i386"))];
+    let files = [("/bin/bash", guest("bash-i386").into())];
     let lines = ["cat /proc/self/stack", &format!("bash -c '{bash}' | cat")];
     let guest = Guest::new("686", "i386", &files, &lines);
     let clause = "fbt::stack_trace_save_tsk:entry,fbt::ksys_write:entry";

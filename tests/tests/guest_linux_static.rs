@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use trapline_emu::load::ElfView;
 use trapline_providers::sdt::{CallSites, Domain};
 use trapline_session::{GuestBuilder, GuestTypes};
-use trapline_tests::root;
+use trapline_tests::{guest, guests_of, root};
 
 const KERNEL: &str = ".guests/linux-cloud-amd64";
 /// How `shop.c` is linked: its relocations are kept, as `dtrace -G` needs them.
@@ -73,7 +73,7 @@ impl Guest {
         let mut command = Command::new(root().join("scripts/guests/newc"));
         command.arg(folder.path().join("list")).arg(&added);
         run_tool(command);
-        let mut image = std::fs::read(root().join(".guests/static-amd64.cpio")).unwrap();
+        let mut image = std::fs::read(guest("static-amd64.cpio")).unwrap();
         image.extend(std::fs::read(added).unwrap());
         let path = folder.path().join("initrd");
         std::fs::write(&path, image).unwrap();
@@ -284,6 +284,7 @@ fn guest_a_trace_file_of_every_provider_of_linux_prints_what_the_run_prints_at_l
 
 /// Boots a kernel whose first process is `small.c`, until it has printed its observations.
 fn small(folder: &Path, [kernel, initrd]: [&str; 2], more: &[&str]) -> (Ran, String) {
+    guests_of(initrd);
     let flags =
         ["-m32", "-ffreestanding", "-nostdlib", "-static", "-no-pie", "-fno-pic", "-fno-stack-protector"];
     let program = compile(folder, "gcc", "small.c", &flags);

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use trapline_emu::load::ElfView;
 use trapline_providers::sdt::{CallSites, Domain};
 use trapline_tests::linux::{Linux, QUICK};
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 /// Loads the module twice.
 const TWICE: &str = "insmod /dummy.ko\nrmmod dummy\ninsmod /dummy.ko\nrmmod dummy\npoweroff -f\n";
@@ -36,7 +36,7 @@ fn module(folder: &Path, linux: &Linux, replaced: bool) {
         ["-O2", "-ffreestanding", "-fno-pie", "-fno-pic", "-mno-sse", "-mno-mmx", "-fcf-protection=none"];
     let more = ["-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-c", &source, "-o", "unit.o"];
     tool(folder, "gcc", &[&[bits, &include], &own[..], &plain, &more].concat());
-    let dummy = root().join(format!(".guests/modules-{}/dummy.ko", linux.flavour)).display().to_string();
+    let dummy = guest(&format!("modules-{}/dummy.ko", linux.flavour));
     let weak = ["--weaken-symbol=init_module", "--weaken-symbol=cleanup_module"];
     tool(folder, "objcopy", &[&weak[..], &[&dummy, "dummy.o"]].concat());
     tool(folder, "ld", &["-m", emulation, "-r", "-o", "dummy.ko", "dummy.o", "unit.o"]);
@@ -61,7 +61,7 @@ impl Guest {
         let folder = TempDir::new().unwrap();
         module(folder.path(), linux, replaced);
         let initrd = linux.image(folder.path(), &[], &["dummy.ko"], TWICE).unwrap().display().to_string();
-        let kernel = root().join(format!(".guests/linux-{flavour}")).display().to_string();
+        let kernel = guest(&format!("linux-{flavour}"));
         Self { folder, kernel, initrd }
     }
 

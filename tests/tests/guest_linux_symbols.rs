@@ -7,11 +7,11 @@ use trapline_emu::load::Image;
 use trapline_emu::symbols::{Btf, Symbols};
 use trapline_os::Linux;
 use trapline_tests::linux::{OTHER_RELEASES, unpack};
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 /// A kernel of `.guests/`, the ELF file inside.
 fn kernel(name: &str) -> Image {
-    let file = std::fs::read(root().join(".guests").join(name)).expect("run `make guests`");
+    let file = std::fs::read(guest(name)).expect("run `make guests`");
     Image::parse(&unpack(&file).unwrap(), "vmlinux").unwrap()
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use tempfile::TempDir;
 use trapline_tests::linux::{KERNELS, Linux, QUICK};
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 use crate::cli::{Ran, trapline, trapline_from_init};
 
@@ -414,7 +414,7 @@ fn io_is_shown(modules: &[&str], options: &[&str]) {
                   dd if=/dev/zero of=/dev/vda oflag=direct bs=1024 seek=9 count=1 conv=notrunc 2>/dev/null\n\
                   echo io: end\npoweroff -f\n";
     let initrd = cloud().image(folder.path(), modules, &[], &script).unwrap().display().to_string();
-    let kernel = root().join(".guests/linux-cloud-amd64").display().to_string();
+    let kernel = guest("linux-cloud-amd64");
     let program = "io:::start /execname == \"dd\"/ { printf(\"%s %d:%d %d+%d %s\", args[1]->dev_statname, \
                        args[1]->dev_major, args[1]->dev_minor, args[0]->b_blkno, args[0]->b_bcount, \
                        args[0]->b_flags & B_WRITE ? \"W\" : \"R\"); started[arg0] = 1; @n[\"start\"] = count(); } \

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use trapline_session::{Command, Condition, Ending, Limits, Observer, Reply, Script, Session};
 use trapline_tests::boot::{Function, LINUX_LIMIT, LinuxBoot, PROMPT};
 use trapline_tests::linux::{Linux, STRESS_LINES, stress_oracle, stress_part};
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 /// Functions that are probed in each kernel.
 const PROBED: usize = 10_000;
@@ -152,7 +152,7 @@ fn recorded(linux: &Linux, files: &[String; 2]) -> Option<(u64, String)> {
 
 /// Debian's version of the kernel's package.
 fn package_version(linux: &Linux) -> String {
-    let text = std::fs::read_to_string(root().join(".guests/VERSIONS")).unwrap();
+    let text = std::fs::read_to_string(guest("VERSIONS")).unwrap();
     let file = format!("linux-{}", linux.flavour);
     let mut rows = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     rows.find(|fields| fields.get(3) == Some(&file.as_str())).unwrap()[1].to_owned()

@@ -4,8 +4,8 @@
 
 use crate::cli::trapline;
 use tempfile::TempDir;
+use trapline_tests::guest;
 use trapline_tests::linux::{Linux, QUICK};
-use trapline_tests::root;
 
 /// What the guest's console has after the kernel's own messages.
 const BEGIN: &str = "virtio: begin";
@@ -14,7 +14,7 @@ const LONG: usize = 200;
 
 /// These modules of a kernel, each after what it needs. What is built into the kernel is left out.
 fn with_dependencies(linux: &Linux, modules: &[&str]) -> Vec<String> {
-    let table = root().join(format!(".guests/modules-{}/modules.dep", linux.flavour));
+    let table = guest(&format!("modules-{}/modules.dep", linux.flavour));
     let table = std::fs::read_to_string(table).unwrap();
     let mut all: Vec<String> = Vec::new();
     for module in modules {
@@ -60,7 +60,7 @@ fn uses(flavour: &str, bus: &str) -> Vec<String> {
         "x".repeat(LONG)
     );
     std::fs::write(here.join("s.script"), typed).unwrap();
-    let kernel = root().join(format!(".guests/linux-{flavour}")).display().to_string();
+    let kernel = guest(&format!("linux-{flavour}"));
     let quick = format!("{QUICK} quiet");
     let ran = trapline(
         here,

@@ -10,12 +10,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use trapline_emu::load::Segment;
 use trapline_session::GuestBuilder;
+use trapline_tests::guest;
 use trapline_tests::linux::{KERNELS, QUICK, unpack};
-use trapline_tests::root;
-
-fn guest(name: &str) -> String {
-    root().join(".guests").join(name).display().to_string()
-}
 
 fn record(folder: &Path, run: &[&str], more: &[&str]) {
     let ran = trapline(folder, &[&["record", "-o", "r.tlr", "-q", "--console", "live"], run, more].concat());
@@ -215,7 +211,7 @@ fn guest_linux_tick_makes_a_condition_true_at_length() {
 fn guest_linux_registers_of_two_widths_are_compared_by_name() {
     let folder = TempDir::new().unwrap();
     for (kernel, file) in [("linux-cloud-amd64", "wide.tlr"), ("linux-686", "narrow.tlr")] {
-        let kernel = root().join(".guests").join(kernel).display().to_string();
+        let kernel = guest(kernel);
         let record = ["record", &kernel, "--limit-insns", "1M", "-q", "--console", "none", "-o", file];
         assert_eq!(trapline(folder.path(), &record).code, 124);
     }

@@ -7,10 +7,10 @@ use trapline_emu::symbols::Symbols;
 use trapline_interposer::Place;
 use trapline_providers::{Target, find, resolve, show_parameters};
 use trapline_rpn::parse;
-use trapline_tests::root;
+use trapline_tests::guest;
 
 fn target() -> Target {
-    let file = std::fs::read(root().join(".guests/gnumach.gz")).expect("run `make guests`");
+    let file = std::fs::read(guest("gnumach.gz")).expect("run `make guests`");
     let image = Image::parse(&file, "gnumach").unwrap();
     let symbols = Symbols::from_elf(image.bytes(), "gnumach").unwrap();
     Target::new(image, symbols, Vec::new())
@@ -80,7 +80,7 @@ fn guest_the_parameters_of_a_function_are_shown_at_its_entry() {
 
 #[test]
 fn guest_the_parameters_of_a_function_of_linux_are_shown_at_its_entry() {
-    let file = std::fs::read(root().join(".guests/linux-cloud-amd64")).expect("run `make guests`");
+    let file = std::fs::read(guest("linux-cloud-amd64")).expect("run `make guests`");
     let image = Image::parse(&file, "vmlinux").unwrap();
     let symbols = Symbols::from_kallsyms(image.bytes(), "vmlinux").unwrap();
     let target = Target::new(image, symbols, Vec::new());

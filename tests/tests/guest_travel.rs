@@ -16,7 +16,7 @@ use trapline_session::{
     RecordedCourse, Recorder, Recording, Span, StopPoint, Timeline, TravelError, Watch, WatchKind, Way,
     calls, when, who_wrote,
 };
-use trapline_tests::{root, turns};
+use trapline_tests::{guest, turns};
 
 /// States of a window.
 const WINDOW: usize = 20_000;
@@ -483,14 +483,10 @@ fn windows(builder: &GuestBuilder, insns: u64, seed: u64) {
     assert!(told[1] > told[0]);
 }
 
-fn file(name: &str) -> String {
-    root().join(".guests").join(name).display().to_string()
-}
-
 #[test]
 fn guest_gnumach_journeys_and_answers_are_those_of_single_steps() {
     windows(
-        &GuestBuilder::image(&file("gnumach")).cmdline("console=com0"),
+        &GuestBuilder::image(&guest("gnumach")).cmdline("console=com0"),
         40_000_000,
         0x1357_9bdf_0246_8ace,
     );
@@ -498,6 +494,6 @@ fn guest_gnumach_journeys_and_answers_are_those_of_single_steps() {
 
 #[test]
 fn guest_linux_686_journeys_and_answers_are_those_of_single_steps_at_length() {
-    let initrd = Content::from(file("initramfs-i386.cpio.gz").as_str());
-    windows(&GuestBuilder::image(&file("linux-686")).initrd(initrd), 150_000_000, 0x0fed_cba9_8765_4321);
+    let initrd = Content::from(guest("initramfs-i386.cpio.gz").as_str());
+    windows(&GuestBuilder::image(&guest("linux-686")).initrd(initrd), 150_000_000, 0x0fed_cba9_8765_4321);
 }

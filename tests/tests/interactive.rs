@@ -11,18 +11,14 @@ use crate::patience::{status, until};
 use crate::recordings::cases;
 use crate::terminal::Terminal;
 use tempfile::TempDir;
+use trapline_tests::guest;
 use trapline_tests::linux::QUICK;
-use trapline_tests::root;
 
 const PROMPT: &str = "/ # ";
 
-fn fetched(name: &str) -> String {
-    root().join(".guests").join(name).display().to_string()
-}
-
 /// The kernel with its shell, recorded into this folder.
 fn shell(folder: &Path) -> (Terminal, String) {
-    let (kernel, initrd) = (fetched("linux-cloud-amd64"), fetched("initramfs-amd64.cpio.gz"));
+    let (kernel, initrd) = (guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
     let file = folder.join("hand.tlr").display().to_string();
     let args = ["record", "-i", &kernel, "--initrd", &initrd, "-o", &file, "--append", QUICK];
     let mut terminal = Terminal::with_modes(&args);
@@ -144,7 +140,7 @@ fn guest_linux_a_long_shell_session_replays_at_length() {
 #[test]
 fn guest_gnumach_debugger_by_hand() {
     trapline_tests::turns::take().unwrap();
-    let kernel = fetched("gnumach.gz");
+    let kernel = guest("gnumach.gz");
     let mut terminal = Terminal::with_modes(&["run", "-i", &kernel, "--cmdline", "console=com0"]);
     terminal.shows("db>");
     terminal.press("show registers\r");
@@ -175,7 +171,7 @@ fn a_snapshot_by_hand_is_one_of_the_session() {
 }
 
 #[test]
-fn signals_give_the_terminal_back() {
+fn guest_linux_signals_give_the_terminal_back() {
     trapline_tests::turns::take().unwrap();
     for signal in ["-TERM", "-HUP"] {
         let folder = TempDir::new().unwrap();

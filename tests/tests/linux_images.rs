@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 use trapline_tests::linux::{KERNELS, STRESS_LINES, stress_oracle};
-use trapline_tests::{fetched, root};
+use trapline_tests::{fetched, guest, root};
 
 const LIST: &str = "# A list.\n\nfile /bin/hello hello 755\ndir /bin 755\nslink /sh bin/hello 777\n\
                     dir /dev 755\nnod /dev/console 600 c 5 1\nnod /dev/ram300 600 b 1 300\n";
@@ -173,16 +173,10 @@ fn guest_linux_files_are_what_their_names_say() {
 
 /// The output of busybox's `cpio -t` for an image.
 fn list(image: &str) -> Vec<String> {
-    let guests = root().join(".guests");
     let busybox = |applet: [&str; 2], input: Stdio| {
-        Command::new(guests.join("busybox-amd64"))
-            .args(applet)
-            .stdin(input)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap()
+        Command::new(guest("busybox-amd64")).args(applet).stdin(input).stdout(Stdio::piped()).spawn().unwrap()
     };
-    let mut unpacked = busybox(["gunzip", "-c"], fs::File::open(guests.join(image)).unwrap().into());
+    let mut unpacked = busybox(["gunzip", "-c"], fs::File::open(guest(image)).unwrap().into());
     let lister = busybox(["cpio", "-t"], unpacked.stdout.take().unwrap().into());
     let out = lister.wait_with_output().unwrap();
     assert!(out.status.success() && unpacked.wait().unwrap().success(), "{image}");

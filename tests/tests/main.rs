@@ -21,6 +21,7 @@ mod displacement;
 mod docs;
 mod dti;
 mod dumps;
+mod embedded_guests;
 mod embedding;
 mod every_instruction;
 mod examples;
@@ -38,7 +39,7 @@ mod gdb_linux;
 mod gdb_mi;
 mod gdb_writes;
 mod guest_d_transparency;
-mod guest_embedded;
+
 mod guest_fuzz;
 mod guest_gnumach;
 mod guest_gnumach_13;

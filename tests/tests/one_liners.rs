@@ -4,13 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::path::PathBuf;
 
 use trapline_session::{
     Command, Condition, DSource, Guest, GuestBuilder, Limits, Names, Observer, Probing, Script, Session,
 };
 use trapline_tests::boot::LINUX_LIMIT;
 use trapline_tests::linux::QUICK;
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 use trapline_trace::RecordView;
 use trapline_trace::d::ERROR_PART;
 
@@ -117,13 +118,13 @@ fn each_one_liner_for_the_embedded_guests_has_an_answer() {
 
 #[test]
 fn guest_linux_each_one_liner_has_an_answer() {
-    let path = |name: &str| root().join(".guests").join(name);
-    let guest = GuestBuilder::image(path("linux-cloud-amd64").to_str().unwrap());
-    together("Linux", &guest.initrd(path("initramfs-amd64.cpio.gz")).append(QUICK), "/ # ");
+    let initrd = PathBuf::from(guest("initramfs-amd64.cpio.gz"));
+    let guest = GuestBuilder::image(&guest("linux-cloud-amd64"));
+    together("Linux", &guest.initrd(initrd).append(QUICK), "/ # ");
 }
 
 #[test]
 fn guest_gnumach_each_one_liner_has_an_answer() {
-    let guest = GuestBuilder::image(root().join(".guests/gnumach").to_str().unwrap());
+    let guest = GuestBuilder::image(&guest("gnumach"));
     together("GNU Mach", &guest.cmdline("console=com0"), "db>");
 }

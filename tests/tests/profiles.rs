@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use trapline_session::{Condition, CountBy, GuestBuilder, Limits, Session};
 use trapline_tests::begun;
 use trapline_tests::linux::Linux;
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 use crate::cli::{Ran, trapline};
 use crate::terminal::Terminal;
@@ -131,9 +131,8 @@ fn guest_gnumach_exact_counts_of_source_lines_are_those_of_single_steps() {
 /// The words of `run` for Debian's kernel.
 fn kernel_words(flavour: &str) -> Vec<String> {
     let linux = Linux::of(flavour).unwrap();
-    let file = |name: &str| root().join(".guests").join(name).display().to_string();
     let (kernel, initrd) = (format!("linux-{flavour}"), format!("initramfs-{}.cpio.gz", linux.arch));
-    vec![file(&kernel), "--initrd".to_owned(), file(&initrd)]
+    vec![guest(&kernel), "--initrd".to_owned(), guest(&initrd)]
 }
 
 /// Debian's kernel where it executes the first process.
@@ -252,7 +251,7 @@ fn lines_are_refused_where_there_are_none() {
 #[test]
 fn guest_gnumach_samples_name_source_lines() {
     let folder = TempDir::new().unwrap();
-    let file = root().join(".guests/gnumach.gz").display().to_string();
+    let file = guest("gnumach.gz");
     let run = ["--", "--cmdline", "console=com0", "--limit-insns", "20M"];
     let line = |how: &[&str]| {
         let args = [&["profile", file.as_str(), "-q", "--by", "line"], how, run.as_slice()].concat();

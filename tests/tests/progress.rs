@@ -9,8 +9,8 @@ use crate::cli::{Ran, folder, trapline};
 use crate::terminal::Terminal;
 use crate::tmux::Tmux;
 use tempfile::TempDir;
+use trapline_tests::guest;
 use trapline_tests::linux::{Linux, QUICK};
-use trapline_tests::root;
 
 /// Runs a command with its progress as lines; what it printed, and the last of these lines.
 fn lines(folder: &Path, args: &[&str], code: i32) -> (Ran, String) {
@@ -148,7 +148,8 @@ fn endless(progress: &str, seen: Option<&str>) -> String {
 #[test]
 fn guest_linux_boots_under_a_line_that_is_seen_and_leaves_no_trace_at_length() {
     trapline_tests::turns::take().unwrap();
-    assert!(root().join(".guests/linux-cloud-amd64").exists());
+    guest("linux-cloud-amd64");
+    guest("initramfs-amd64.cpio.gz");
     // From the beginning.
     let (without, written) = boot("never");
     assert!(without.lines().count() > 100, "{without}");

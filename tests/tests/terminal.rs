@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, Receiver};
 
 use crate::cli::{binary, programs};
 use crate::patience::PATIENCE;
-use trapline_tests::root;
+use trapline_tests::{guests_of, root};
 
 /// What encloses a frame of a program that has the whole screen.
 const FRAME: [&[u8]; 2] = [b"\x1b[?2026h", b"\x1b[?2026l"];
@@ -79,6 +79,7 @@ impl Terminal {
     }
 
     fn of_script(line: &str, folder: &Path, pid_file: tempfile::NamedTempFile, reads: bool) -> Self {
+        guests_of(line);
         let mut script = Command::new("script");
         script.args(["-qefc", line, "/dev/null"]).current_dir(folder);
         script

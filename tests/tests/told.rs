@@ -7,7 +7,7 @@ use crate::patience::until_handled;
 use tempfile::TempDir;
 use trapline_session::Recording;
 use trapline_tests::linux::KERNELS;
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 const GUEST: &str = "embedded:ia32";
 
@@ -240,7 +240,7 @@ fn guest_kernel_modules_have_symbols_but_no_fixed_addresses() {
     let folder = folder(&[("own.rpn", program.as_bytes())]);
     let init = "export PATH=/bin\ninsmod /loop.ko\npoweroff -f\n";
     KERNELS[1].image(folder.path(), &["loop"], &[], init).unwrap();
-    let image = root().join(".guests/linux-cloud-amd64").display().to_string();
+    let image = guest("linux-cloud-amd64");
     let run = |args: &[&str]| {
         let args = [&["run", &image, "--initrd", "initrd.gz", "-q", "--console", "none"], args].concat();
         trapline(folder.path(), &args)

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::patience::until;
 use crate::terminal::Terminal;
 use crate::tmux::Tmux;
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 const TUI: &str = "docs/tui.md";
 const TOUR: &[&str] = &["embedded:ia32", "-p", "examples/man/6-groups.rpn"];
@@ -370,7 +370,7 @@ fn guest_gnumach_arguments_are_listed_by_their_types() {
 
 /// The file of a function's source as the compiler knew it, and the line where the function begins.
 fn source_of(function: &str) -> (String, u32) {
-    let file = std::fs::read(root().join(".guests/gnumach.gz")).expect("run `make guests`");
+    let file = std::fs::read(guest("gnumach.gz")).expect("run `make guests`");
     let image = trapline_emu::load::Image::parse(&file, "gnumach").unwrap();
     let symbols = trapline_emu::symbols::Symbols::from_elf(image.bytes(), "gnumach").unwrap();
     let target = trapline_providers::Target::new(image, symbols, Vec::new());

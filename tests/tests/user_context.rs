@@ -4,7 +4,7 @@
 
 use crate::cli::{Ran, trapline};
 use trapline_tests::linux::{KERNELS, QUICK};
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 /// At each system call number 5, getpid.
 const LIE: &str = "name = vmlinux\nmodtype = kernel\noffset = do_syscall\nopcode = 0x55
@@ -73,7 +73,7 @@ fn a_task_of_linux_keeps_its_user_registers_over_a_switch() {
         let linux = KERNELS.iter().find(|linux| linux.flavour == flavour).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let initrd = linux.image(folder.path(), &[], &[], script).unwrap().display().to_string();
-        let kernel = root().join(".guests").join(format!("linux-{flavour}")).display().to_string();
+        let kernel = guest(&format!("linux-{flavour}"));
         let mut args = vec!["run", &kernel, "--initrd", &initrd, "--append", QUICK, "--console", "none"];
         args.extend(["-q", "-x", "quiet", "--stats", "-n", program]);
         let ran = trapline(folder.path(), &args);
@@ -164,7 +164,7 @@ fn in_linux(flavour: &str, source: &str, rpn: &str) -> Ran {
     assert!(compiled.success());
     let script = "/user\necho user: $?\npoweroff -f\n";
     let initrd = linux.image(folder.path(), &[], &["user"], script).unwrap().display().to_string();
-    let kernel = root().join(".guests").join(format!("linux-{flavour}")).display().to_string();
+    let kernel = guest(&format!("linux-{flavour}"));
     let mut args = vec!["run", &kernel, "--initrd", &initrd, "--append", QUICK, "--console", "stdio"];
     args.extend(["-q", "--stats", "--header", "name", "-o", "records", "--rpn", rpn]);
     let mut ran = trapline(folder.path(), &args);

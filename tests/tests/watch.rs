@@ -53,7 +53,7 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
 }
 
 #[test]
-fn guest_example_7a_logs_what_the_kernel_writes_to_nr_free_pages() {
+fn example_7a_logs_what_the_kernel_writes_to_nr_free_pages() {
     for guest in GUESTS {
         let (hits, end) = run(guest, &["-p", "examples/man/7a-nr_free_pages.rpn"]);
         assert_eq!((end["insns"].clone(), end["digest"].clone()), digest(guest), "{guest}");
@@ -75,7 +75,7 @@ fn guest_example_7a_logs_what_the_kernel_writes_to_nr_free_pages() {
 }
 
 #[test]
-fn guest_example_7b_watches_a_user_address() {
+fn example_7b_watches_a_user_address() {
     let folder = tempfile::tempdir().unwrap();
     let example = std::fs::read_to_string(root().join("examples/man/7b-user.rpn")).unwrap();
     for (guest, at) in GUESTS.iter().zip(SDT) {
@@ -95,7 +95,7 @@ fn guest_example_7b_watches_a_user_address() {
 }
 
 #[test]
-fn guest_watches_of_every_kind_leave_the_guest_as_it_was() {
+fn watches_of_every_kind_leave_the_guest_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let text = "name = vmlinux\nmodtype = kernel\n\
         address = do_fork\nwatchpoint = x\nminor = 1\npush r, eip\nlog 1\nexit\n\
@@ -120,7 +120,7 @@ fn guest_watches_of_every_kind_leave_the_guest_as_it_was() {
 }
 
 #[test]
-fn guest_every_access_execution_and_port_can_be_watched() {
+fn every_access_execution_and_port_can_be_watched() {
     let folder = tempfile::tempdir().unwrap();
     for (guest, top) in GUESTS.iter().zip([u64::from(u32::MAX), u64::MAX]) {
         let point = |high: u64, kind: &str| format!("address = 0:{high:#x}\nwatchpoint = {kind}\nabort\n");
@@ -140,7 +140,7 @@ fn guest_every_access_execution_and_port_can_be_watched() {
 }
 
 #[test]
-fn guest_scripts_insert_remove_and_go_back_over_watches() {
+fn scripts_insert_remove_and_go_back_over_watches() {
     let folder = tempfile::tempdir().unwrap();
     let example = "examples/man/7a-nr_free_pages.rpn";
     let lines = "on hit 5 of 7a-nr_free_pages.rpn snapshot five\non hit 9 of 7a-nr_free_pages.rpn query\n\

@@ -25,9 +25,10 @@ pub use tree::{Crate, ReadError, Reference};
 
 use std::path::{Path, PathBuf};
 
-/// The repository.
+/// The repository: that of the tree whose tests run, if cargo or nextest runs them, else that of the build.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).map(Path::to_path_buf).unwrap_or_default()
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&here).ancestors().nth(2).map(Path::to_path_buf).unwrap_or_default()
 }
 
 /// The root files of a crate: its library, its program, and the programs of `src/bin`.

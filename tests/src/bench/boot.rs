@@ -10,7 +10,7 @@ use trapline_emu::load::Image;
 use trapline_emu::{Machine, Stop, TrapInterposer};
 use trapline_rpn::Width;
 use trapline_session::{Guest, GuestBuilder};
-use trapline_tests::probe_everywhere;
+use trapline_tests::{probe_everywhere, root};
 
 const CMDLINE: &str = "console=com0";
 const PROMPT: &str = "db>";
@@ -25,8 +25,7 @@ const BYTES_PER_INSTRUCTION: f64 = 2.5;
 
 /// The guest, if `make guests` has fetched it.
 pub fn guest() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
-    Some(root.join(".guests/gnumach")).filter(|p| p.is_file())
+    Some(root().join(".guests/gnumach")).filter(|p| p.is_file())
 }
 
 /// A machine that runs to the prompt.

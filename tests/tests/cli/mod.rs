@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::patience::PATIENCE;
+use trapline_tests::guests_of;
 
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +40,7 @@ pub fn patient(program: impl AsRef<OsStr>) -> Command {
 
 /// Runs `command` to its end, when there is room for a guest.
 pub fn finish(mut command: Command) -> Ran {
+    command.get_args().for_each(|arg| guests_of(&arg.to_string_lossy()));
     trapline_tests::turns::take().unwrap();
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

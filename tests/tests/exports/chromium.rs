@@ -8,7 +8,7 @@ use flate2::read::ZlibDecoder;
 use tempfile::TempDir;
 
 use super::ok;
-use trapline_tests::root;
+use trapline_tests::guest;
 
 /// The pixels of a picture, three bytes each.
 struct Picture {
@@ -145,8 +145,7 @@ fn drawn(folder: &Path, file: &str, (width, height): (u32, u32)) -> Picture {
 fn guest_linux_chromium_draws_the_frames_of_a_boot_with_their_names_at_length() {
     trapline_tests::turns::take().unwrap();
     let folder = TempDir::new().unwrap();
-    let file = |name: &str| root().join(".guests").join(name).display().to_string();
-    let (kernel, initrd) = (file("linux-cloud-amd64"), file("initramfs-amd64.cpio.gz"));
+    let (kernel, initrd) = (guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
     let words = [
         "profile", &kernel, "--insns", "100003", "-q", "-o", "boot.svg", "--", "--initrd", &initrd,
         "--until", "/ # ",

@@ -10,7 +10,7 @@ use super::{objects, ok};
 use crate::cli;
 use serde_json::Value;
 use trapline_tests::linux::QUICK;
-use trapline_tests::root;
+use trapline_tests::{guest, root};
 
 /// The end of a flow to a thread that does not run again.
 const NEVER: &str = "does not run before the end";
@@ -184,10 +184,9 @@ fn expected(records: &[Value]) -> Vec<(u64, u64)> {
 /// A trace file `t` of Debian's kernel that starts its shell, with the records that show who wakes whom.
 fn recorded() -> tempfile::TempDir {
     let folder = cli::folder(&[]);
-    let (kernel, initrd) =
-        (root().join(".guests/linux-cloud-amd64"), root().join(".guests/initramfs-amd64.cpio.gz"));
+    let (kernel, initrd) = (guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
     let probes = "sched:::on-cpu,sched:::off-cpu,sched:::wakeup,proc:::create,proc:::lwp-create,syscall:::";
-    let run = ["run", kernel.to_str().unwrap(), "--initrd", initrd.to_str().unwrap(), "--append", QUICK];
+    let run = ["run", &kernel, "--initrd", &initrd, "--append", QUICK];
     let rest = [
         "-n",
         probes,
