@@ -61,7 +61,7 @@ fn a_context_that_is_not_there_is_counted_and_nothing_is_written() {
 
 /// The registers of a task are its own after other tasks have run, and entered the kernel, in between.
 #[test]
-fn a_task_of_linux_keeps_its_user_registers_over_a_switch() {
+fn guest_linux_a_task_keeps_its_user_registers_over_a_switch() {
     let program = "fbt::do_nanosleep:entry { self->ip = uregs[R_PC]; self->sp = uregs[R_SP]; }
         fbt::do_nanosleep:return /self->ip/ {
             printf(\"%s %d %x\\n\", execname, self->ip == uregs[R_PC] && self->sp == uregs[R_SP], self->ip);
@@ -180,7 +180,7 @@ fn after(line: &str, name: &str) -> u64 {
 
 /// Found by an outsider: the task that entered ring 3 next had it, and a second one of the same handler was lost.
 #[test]
-fn a_register_changed_before_a_switch_of_tasks_is_the_tasks_own() {
+fn guest_linux_a_register_changed_before_a_switch_of_tasks_is_the_tasks_own() {
     let rpn = "fbt::do_nanosleep:entry { push pid; push 1; and; jz even; push 6; pop u, r14; push 0x7777; pop u, r15; \
                push u, r15; log 1; exit; even: abort; }";
     let ran = in_linux("cloud-amd64", SLEEPERS, rpn);
@@ -197,14 +197,14 @@ fn a_register_changed_before_a_switch_of_tasks_is_the_tasks_own() {
 
 /// Found by an outsider: what the kernel saves of such a task is not what the CPU had.
 #[test]
-fn a_task_that_entered_by_sysenter_finds_a_changed_register() {
+fn guest_linux_a_task_that_entered_by_sysenter_finds_a_changed_register() {
     let ran = in_linux("686", BY_SYSENTER, "fbt::do_sched_yield:entry { push 0x7777; pop u, edi; exit }");
     assert!(ran.out.lines().any(|line| line.trim_end() == "user: 20"), "{}", ran.out);
 }
 
 /// Found by an outsider: they were 0 as soon as the task had given its memory back.
 #[test]
-fn a_task_that_exits_still_has_its_user_registers() {
+fn guest_linux_a_task_that_exits_still_has_its_user_registers() {
     let rpn = "fbt::exit_mm_release:entry,fbt::exit_files:entry { push u, rip; log 1; exit }";
     let ran = in_linux("cloud-amd64", SLEEPERS, rpn);
     let mut records: Vec<&str> = ran.err.lines().filter(|line| line.contains("name=user")).collect();
