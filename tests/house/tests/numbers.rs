@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod document;
+mod names;
 mod planted;
 mod source;
 mod table;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use document::{Block, blocks, exit_codes, measured, numbers};
+use document::{Block, blocks, digest, measured, numbers, pinned};
 use source::{Amount, Source};
 use table::{Place, Row, rows};
 use trapline_house::root;
@@ -46,7 +47,7 @@ impl Page<'_> {
     /// Takes the numbers of a place that are still open, and says how many they were.
     fn take(&mut self, block: usize, place: &Range<usize>) -> usize {
         let before = self.open[block].len();
-        self.open[block].retain(|number| !place.contains(&number.start));
+        self.open[block].retain(|number| number.start >= place.end || number.end <= place.start);
         before - self.open[block].len()
     }
 
@@ -91,7 +92,7 @@ fn compare(page: &mut Page, row: &Row, root: &Path, outcome: &mut Outcome) {
                 page.take(n, &number.range());
                 *outcome.known.entry(kind(source)).or_default() += 1;
                 let said = said(&text, number.range(), *hex);
-                let about = text[..number.start()].ends_with("about ");
+                let about = ["about ", "about a "].iter().any(|word| text[..number.start()].ends_with(word));
                 if let Ok(Some(value)) = &values[group]
                     && !said.is(*value, about)
                 {
@@ -129,14 +130,25 @@ fn sweep(page: &mut Page, row: &Row, root: &Path, outcome: &mut Outcome) {
     }
     let taken = match &row.place {
         Place::Page => page.take_blocks(|_, _| true),
-        Place::Section(heading) => page.take_blocks(|block, _| block.sections.contains(heading)),
+        Place::Section { heading, pin } => {
+            let inside = |block: &&Block| block.sections.contains(heading);
+            let numbers = pinned(page.blocks.iter().filter(inside));
+            let found = format!("{:08x}", digest(&numbers));
+            if *pin != found {
+                let (line, numbers) = (row.line, numbers.join(" "));
+                outcome.wrong.push(format!(
+                    "numbers.txt:{line}: the numbers of {heading} are: {numbers}; if these are right, write {found}"
+                ));
+            }
+            page.take_blocks(|block, _| inside(&block))
+        }
         Place::Fragment { .. } => return,
     };
     took(row, taken, outcome);
 }
 
-/// The documents, compared by the table. `codes` are the exit codes that the program has.
-fn check(documents: &[(String, String)], table: &str, codes: &[&str], root: &Path) -> Outcome {
+/// The documents, compared by the table.
+fn check(documents: &[(String, String)], table: &str, root: &Path) -> Outcome {
     let rows = rows(table).unwrap_or_else(|why| panic!("numbers.txt: {why}"));
     let mut outcome = Outcome::default();
     for row in rows.iter().filter(|row| documents.iter().all(|(name, _)| *name != row.document)) {
@@ -145,15 +157,6 @@ fn check(documents: &[(String, String)], table: &str, codes: &[&str], root: &Pat
     for (name, text) in documents {
         let mut page = Page::new(name, text);
         let own = || rows.iter().filter(|row| row.document == *name);
-        for n in 0..page.blocks.len() {
-            for code in exit_codes(&page.blocks[n].text) {
-                page.take(n, &code);
-                *outcome.known.entry("exit code").or_default() += 1;
-                if !codes.contains(&&page.blocks[n].text[code.clone()]) {
-                    outcome.wrong.push(format!("{}: no such exit code", page.place(n, code.start)));
-                }
-            }
-        }
         own().for_each(|row| compare(&mut page, row, root, &mut outcome));
         let marked = measured(&page.blocks);
         *outcome.known.entry("measured").or_default() += page.take_blocks(|_, n| marked[n]);
@@ -173,6 +176,7 @@ const HELP: &str = "A number of a document is known in one of these ways:
   compared:  a row of tests/house/numbers.txt with a constant, a text of a source or a count
   a rule:    a row with `spec` and the rule's source, or with `tested` and the test that works by the document
   measured:  `Measured YYYY-MM-DD on a MACHINE` in its paragraph, item or row, or in a paragraph next to its table
+  a name:    a line of tests/house/names.txt
   run:       in a block `console runnable`, whose output is compared";
 
 /// The documents by their names.
@@ -202,11 +206,12 @@ fn documents() -> Vec<(String, String)> {
 fn every_number_of_a_document_is_compared_or_marked_as_measured() {
     let documents = documents();
     let table = std::fs::read_to_string(root().join("tests/house/numbers.txt")).unwrap();
-    let (_, codes) = documents.iter().find(|(name, _)| name.ends_with("/exit-codes.md")).unwrap();
-    let codes: Vec<&str> = codes.lines().filter_map(|line| line.split('|').nth(1)).map(str::trim).collect();
-    let outcome = check(&documents, &table, &codes, &root());
+    let outcome = check(&documents, &table, &root());
     println!("{:?}", outcome.known);
     let wrong = &outcome.wrong;
     assert!(wrong.is_empty(), "{} numbers are not known:\n{}\n{HELP}", wrong.len(), wrong.join("\n"));
+    let idle = |name: &&str| !documents.iter().any(|(_, text)| names::is_in(name, &text.replace('\n', " ")));
+    let idle: Vec<_> = names::list().into_iter().filter(idle).collect();
+    assert!(idle.is_empty(), "names.txt has what no document has: {idle:?}");
     assert!(outcome.known.values().sum::<usize>() > 500, "{:?}", outcome.known);
 }

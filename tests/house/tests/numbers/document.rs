@@ -1,12 +1,15 @@
 //! A document as blocks of prose, and the numbers in them that may be claims.
 //!
-//! Blocks of code, code between backticks and the targets of links are no prose. A number is no claim if it is part of a
-//! name or of a reference (`NAMES` has the general forms), or a bare 0 or 1: a truth value, an absence, a first element.
-//! Numbers in words count before units of time and in ratios; other words (four watchpoints) are not looked at.
+//! Blocks of code, code between backticks and the targets of links are no prose, but comments in blocks of commands are. A
+//! number is no claim if it is part of a name (`names` has the forms and the list), or a bare 0 or 1: a truth value, an
+//! absence, a first element. Numbers in words count from three on; two only before units of time and in ratios.
 
 use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
+
+use super::names::{hidden, without_names};
+use super::source::unit;
 
 /// A paragraph, an item of a list, a row of a table, or a heading.
 #[derive(Debug)]
@@ -40,7 +43,8 @@ impl Block {
 struct Reader {
     blocks: Vec<Block>,
     sections: Vec<(usize, String)>,
-    fence: bool,
+    /// What is said of the block of code that is open.
+    fence: Option<String>,
     in_list: bool,
     /// Whether the next line begins a new block.
     apart: bool,
@@ -58,10 +62,16 @@ pub fn blocks(text: &str) -> Vec<Block> {
 impl Reader {
     fn line(&mut self, number: usize, line: &str) {
         let words = line.trim();
-        if words.starts_with("```") {
-            self.fence = !self.fence;
+        if let Some(info) = words.strip_prefix("```") {
+            self.fence = self.fence.is_none().then(|| info.to_owned());
             self.apart = true;
-        } else if self.fence || words.is_empty() || words.starts_with("|-") || words.starts_with("<!--") {
+        } else if let Some(info) = &self.fence {
+            let is_commands = info.starts_with("console") && words.starts_with("$ ");
+            if let Some((_, comment)) = words.split_once(" # ").filter(|_| is_commands) {
+                self.block(number, Kind::Item, comment);
+            }
+            self.apart = true;
+        } else if words.is_empty() || words.starts_with("|-") || words.starts_with("<!--") {
             self.apart = true;
         } else if line.starts_with("    ") && self.apart && !self.in_list {
             // Code by its indentation; `apart` stays, so that the next line is looked at the same way.
@@ -93,8 +103,12 @@ impl Reader {
         }
         self.in_list = kind == Kind::Item || self.in_list && line.starts_with(' ');
         self.apart = kind == Kind::Heading;
+        self.block(number, kind, words);
+    }
+
+    fn block(&mut self, line: usize, kind: Kind, text: &str) {
         let sections = self.sections.iter().map(|(_, name)| name.clone()).collect();
-        self.blocks.push(Block { line: number, kind, sections, text: words.to_owned(), starts: vec![0] });
+        self.blocks.push(Block { line, kind, sections, text: text.to_owned(), starts: vec![0] });
     }
 }
 
@@ -103,10 +117,14 @@ impl Reader {
 /// this section: DATE on a MACHINE`, all blocks of the section.
 pub fn measured(blocks: &[Block]) -> Vec<bool> {
     static MARK: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"(?i)\b(?:measured|measurements of this section:) (20\d\d-[01]\d-[0-3]\d)(?: (?:and|to) 20\d\d-[01]\d-[0-3]\d)? on (?:one core of )?an? [\w-]+ ")
+        Regex::new(r"(?i)\b(?:measured|measurements of this section:) ([\d-]+)(?: (?:and|to) ([\d-]+))? on (?:one core of )?an? [\w-]+ ")
             .unwrap()
     });
-    let said: Vec<bool> = blocks.iter().map(|block| MARK.is_match(&format!("{} ", block.text))).collect();
+    let is_marked = |block: &Block| {
+        MARK.captures_iter(&format!("{} ", block.text))
+            .any(|all| all.iter().skip(1).flatten().all(|date| is_date(date.as_str())))
+    };
+    let said: Vec<bool> = blocks.iter().map(is_marked).collect();
     let mut found = said.clone();
     for (n, block) in blocks.iter().enumerate().filter(|(n, _)| said[*n]) {
         if block.text.starts_with("Measurements of this section") {
@@ -124,89 +142,114 @@ pub fn measured(blocks: &[Block]) -> Vec<bool> {
     found
 }
 
-/// Numbers that name something: a width, a release, a place in a standard, a register, an address, a date.
-const NAMES: &[&str] = &[
-    // Dates and times, and numbers of lists and headings.
-    r"\b20\d\d-\d\d-\d\d(?: \d\d:\d\d:\d\d)?",
-    r"^(?:#+ )?\d+\. ",
-    // Hexadecimal, and what begins with digits but is no amount: 16550A, 3c59x, 2V+1.
-    r"\b0x[0-9a-fA-F_]+|\b\d[0-9a-fA-F]*h\b",
-    r"\b\d{4,}A+\b|\b\dV\+\d|\b\d+[a-z]+\d\w*|\b3DNow",
-    // Widths of the architecture.
-    r"\b(?:(?:8|16|32|64)(?:-| |,|, | and | or | to )*)+bits?\b",
-    // Releases of other software, and standards.
-    r"\b(?:Debian|Linux|RFC|ACPI|PCI|HPET|virtio|Multiboot|DWARF|CTF|gcc|QEMU|[Pp]ython|postgres|php|libruby|babeltrace2|mdBook|SDM|MP specification|GNU Mach|bzImage of boot protocol)(?:'s)? v?\d+(?:\.\d+)*(?:(?:, | and | or | to |/)\d+(?:\.\d+)*)*",
-    r"\b\d+\.\d+\.\d+(?:\.\d+)*\b",
-    r"\b(?:chapter|section|volume|step|[Aa]ppendix|examples?) [\dA-Z.]+(?:(?:, | and | to )[\d.]+)*",
-    r"\w\(\d(?:, n)?\)",
-    // Names that end with digits, also behind a point or a hyphen: x86-64, SSE4.1, XXH3-128, ::1.
-    r"\b[A-Za-z_][\w+-]*\d[\w+-]*(?:\.\d+)*|::1\b|\bU\+[0-9A-F]+",
-    r"\b[A-Za-z]+-\d+(?:\.\d+)*\b",
-    // The architecture's and the PC's own numbers.
-    r"\b(?:ring|CPL|CPU|IRQ|pin|[Bb]its?|lea(?:f|ves)|bus|Bus|mechanism)[ -]\d+(?:(?:, | and | to )\d+)*\b",
-    r"\b(?:8042|8237|8254|8259s?|16550)\b",
-    r"\b[0-9A-F]{2}:[0-9A-F]{2}\b",
-    // Debian's kernel for i386, and pieces of names.
-    r"\b686\b|\bS/390\b",
-    // The panes of the terminal UI have numbers as names.
-    r"\b[Pp]anes? \d(?:(?:, | and | to )\d)*\b",
-];
-
-static NAME: LazyLock<Vec<Regex>> =
-    LazyLock::new(|| NAMES.iter().map(|form| Regex::new(form).unwrap()).collect());
-
-/// Releases of Linux without its name. With a unit, such a number is an amount.
-static RELEASE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b[456]\.\d{1,2}\b").unwrap());
+/// Whether this is a day of this century, written YYYY-MM-DD.
+fn is_date(text: &str) -> bool {
+    static FORM: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^20(\d\d)-(\d\d)-(\d\d)$").unwrap());
+    let Some(all) = FORM.captures(text) else { return false };
+    let [year, month, day] = [1, 2, 3].map(|n| all[n].parse::<u32>().unwrap());
+    let days = match month {
+        2 if year % 4 == 0 => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => 0,
+    };
+    (1..=days).contains(&day)
+}
 
 /// A number as documents and sources write it.
 pub const NUMBER: &str = r"\d+\^\d+|\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d[\d_]*(?:\.\d+)?";
 
-static ANY: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(&format!(r"(?:{NUMBER})(?:[A-Za-z]\w*)?")).unwrap());
+/// Numbers in words, from three on.
+const WORD_VALUES: [(&str, u64); 29] = [
+    ("three", 3),
+    ("four", 4),
+    ("five", 5),
+    ("six", 6),
+    ("seven", 7),
+    ("eight", 8),
+    ("nine", 9),
+    ("ten", 10),
+    ("eleven", 11),
+    ("twelve", 12),
+    ("thirteen", 13),
+    ("fourteen", 14),
+    ("fifteen", 15),
+    ("sixteen", 16),
+    ("seventeen", 17),
+    ("eighteen", 18),
+    ("nineteen", 19),
+    ("twenty", 20),
+    ("thirty", 30),
+    ("forty", 40),
+    ("fifty", 50),
+    ("sixty", 60),
+    ("seventy", 70),
+    ("eighty", 80),
+    ("ninety", 90),
+    ("hundred", 100),
+    ("thousand", 1_000),
+    ("million", 1_000_000),
+    ("billion", 1_000_000_000),
+];
 
-/// A time or a ratio whose number is a word.
+/// A form of numbers in words, without a group.
+pub fn in_words() -> String {
+    let one = WORD_VALUES.map(|(word, _)| word).join("|");
+    format!(r"(?i:\b(?:{one})(?:[ -](?:{one}))*\b)")
+}
+
+/// The value of a number in words.
+pub fn value_of_words(text: &str) -> Option<u64> {
+    text.to_lowercase().split([' ', '-']).try_fold(0, |sum: u64, word| {
+        let (_, value) = WORD_VALUES.iter().find(|(known, _)| *known == word)?;
+        Some(if *value >= 100 { sum.max(1) * value } else { sum + value })
+    })
+}
+
+static WORDS: LazyLock<Regex> = LazyLock::new(|| Regex::new(&in_words()).unwrap());
+
+static ANY: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(&format!(r"\b0x[0-9a-fA-F_]+|(?:{NUMBER})(?:[A-Za-z]\w*)?")).unwrap());
+
+/// A time or a ratio of two, or of a fraction.
 static IN_WORDS: LazyLock<Regex> = LazyLock::new(|| {
-    let number = r"\b(?:two|three|four|five|six|seven|eight|nine|ten|twenty|thirty|fifty|hundred|thousand)";
-    let unit = r"(?:(?:(?:nano|micro|milli)?second|minute|hour)s?\b|times as\b|percent\b|in ten\b)";
-    Regex::new(&format!(r"{number} (?:[a-z]+ )?{unit}|\ban? (?:(?:nano|micro|milli)second|fifth too)\b"))
+    let unit = r"(?:(?:(?:nano|micro|milli)?second|minute|hour)s?\b|times as\b|percent\b)";
+    Regex::new(&format!(r"\btwo (?:[a-z]+ )?{unit}|\ban? (?:(?:nano|micro|milli)second|fifth too)\b"))
         .unwrap()
 });
 
 static NOT_PROSE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"``.*?``|`[^`]*`|\]\([^)]*\)|https?://\S+").unwrap());
 
-static EXIT_CODE: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"[Ee]xit codes?(?: is| of \S+ is)?(?:,)? (\d+)(?:,? (?:or|and) (\d+))?").unwrap()
-});
-
 /// The text with what is no prose replaced, at the same places.
 fn prose(text: &str) -> String {
-    NOT_PROSE.replace_all(text, |found: &regex::Captures| "`".repeat(found[0].len())).into_owned()
-}
-
-/// The exit codes that a text names.
-pub fn exit_codes(text: &str) -> Vec<Range<usize>> {
-    let text = prose(text);
-    let groups = EXIT_CODE.captures_iter(&text).flat_map(|found| [found.get(1), found.get(2)]);
-    groups.flatten().map(|found| found.range()).collect()
+    hidden(text, &NOT_PROSE, |_| true)
 }
 
 /// The numbers of a text that may be claims.
 pub fn numbers(text: &str) -> Vec<Range<usize>> {
-    let mut left = prose(text);
-    for name in NAME.iter() {
-        left = name.replace_all(&left, |found: &regex::Captures| "`".repeat(found[0].len())).into_owned();
-    }
-    let places = RELEASE.find_iter(&left).filter(|found| super::source::unit(&left[found.end()..]).is_none());
-    let releases: Vec<_> = places.map(|found| found.range()).collect();
-    for place in releases {
-        let blank = "`".repeat(place.len());
-        left.replace_range(place, &blank);
-    }
+    static EXIT_CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?i)exit codes?(?: is)? $").unwrap());
+    static DIGIT: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\d[ -]$").unwrap());
+    let left = without_names(&prose(text));
     let claim = |found: &regex::Match| {
-        let bare = super::source::unit(&left[found.end()..]).is_none();
+        let bare = unit(&left[found.end()..]).is_none() && !EXIT_CODE.is_match(&left[..found.start()]);
         !(bare && matches!(found.as_str(), "0" | "1"))
     };
     let digits = ANY.find_iter(&left).filter(claim);
-    digits.chain(IN_WORDS.find_iter(&left)).map(|found| found.range()).collect()
+    let words = WORDS.find_iter(&left).filter(|found| !DIGIT.is_match(&left[..found.start()]));
+    digits.chain(words).chain(IN_WORDS.find_iter(&left)).map(|found| found.range()).collect()
+}
+
+/// All words with digits and all numbers in words of blocks, in order: what a row for a whole section pins.
+pub fn pinned<'a>(blocks: impl Iterator<Item = &'a Block>) -> Vec<&'a str> {
+    static WORD: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(&format!(r"\w*\d\w*|{}", in_words())).unwrap());
+    blocks.flat_map(|block| WORD.find_iter(&block.text)).map(|found| found.as_str()).collect()
+}
+
+/// A digest of texts (FNV-1a of 32 bits).
+pub fn digest(texts: &[&str]) -> u32 {
+    let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
+    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

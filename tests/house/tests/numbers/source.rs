@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, Lit};
 
-use super::document::NUMBER;
+use super::document::{NUMBER, in_words, value_of_words};
 use crate::tests_can_fail::all_tests;
 
 /// Units, and how many of the least unit of their kind they are: bytes, nanoseconds, hertz, or things.
@@ -69,7 +69,10 @@ impl Amount {
         let plain = match (text.strip_prefix("0x"), text.split_once('^')) {
             (Some(hex), _) => u64::from_str_radix(hex, 16).ok()? as f64,
             (None, Some((base, power))) => base.parse::<f64>().ok()?.powi(power.parse().ok()?),
-            (None, None) => text.parse().ok()?,
+            (None, None) => match value_of_words(&text) {
+                Some(value) => value as f64,
+                None => text.parse().ok()?,
+            },
         };
         Some(Self { plain, scale: unit(after) })
     }
@@ -232,7 +235,7 @@ fn joined(text: &str) -> String {
 fn text(text: &str, fragment: &str) -> Result<Amount, String> {
     let parts: Vec<String> = fragment.split("{}").map(regex::escape).collect();
     let [before, after] = parts.as_slice() else { return Err(format!("`{fragment}` needs one {{}}")) };
-    let form = Regex::new(&format!("{before}(0x[0-9a-fA-F_]+|{NUMBER}){after}")).unwrap();
+    let form = Regex::new(&format!("{before}(0x[0-9a-fA-F_]+|{NUMBER}|{}){after}", in_words())).unwrap();
     let text = joined(text);
     let found: Vec<_> = form.captures_iter(&text).filter_map(|all| all.get(1)).collect();
     let amounts: Vec<Amount> =
@@ -256,7 +259,7 @@ fn files(folder: &Path, found: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// How often a form occurs in the files of a name in which `*` stands for anything.
+/// How often a form occurs in the files of a name in which `*` stands for anything, or how many `file`s these are.
 fn count(root: &Path, names: &str, form: &str) -> Result<Amount, String> {
     let fixed = names.split('*').next().unwrap_or_default();
     let folder = root.join(fixed.rsplit_once('/').map_or("", |(folder, _)| folder));
@@ -266,8 +269,9 @@ fn count(root: &Path, names: &str, form: &str) -> Result<Amount, String> {
     let mut found = BTreeSet::new();
     files(&folder, &mut found);
     let below = |path: &Path| path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
-    let texts = found.iter().filter(|path| wanted.is_match(&below(path))).map(std::fs::read_to_string);
-    let number: usize = texts.flatten().map(|text| pattern.find_iter(&text).count()).sum();
+    found.retain(|path| wanted.is_match(&below(path)));
+    let in_file = |path| Some(pattern.find_iter(&std::fs::read_to_string(path).ok()?).count());
+    let number = if form == "file" { found.len() } else { found.iter().filter_map(in_file).sum() };
     if number == 0 { Err(format!("{names}: nothing is `{form}`")) } else { Ok(Amount::plain(number as f64)) }
 }
 

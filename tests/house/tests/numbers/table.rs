@@ -1,13 +1,14 @@
 //! The table of the numbers that documents state: where they are, and how they are known.
 //!
 //! `[DOCUMENT]` begins a document's rows. A row is `FRAGMENT <- SOURCE ; SOURCE ..`. The fragment is a piece of the
-//! document's text, line breaks as spaces; each `{}` in it is a number, and each `{x}` a hexadecimal one, compared with one source. Without them the source
-//! is a rule or a test, and stands for all numbers of the fragment. `section HEADING` and `page` in place of a fragment
-//! stand for all numbers there that no other row has.
+//! document's text, line breaks as spaces; each `{}` in it is a number, in digits or words, and each `{x}` a hexadecimal
+//! one, compared with one source. Without them the source is a rule or a test, and stands for all numbers of the fragment.
+//! `section HEADING DIGEST` and `page` in place of a fragment stand for all numbers there that no other row has; the digest
+//! is that of all numbers of the section, so that none changes unseen. `page` is for pages that a test compares wholly.
 
 use regex::Regex;
 
-use super::document::NUMBER;
+use super::document::{NUMBER, in_words};
 use super::source::Source;
 
 pub struct Row {
@@ -20,7 +21,10 @@ pub struct Row {
 
 pub enum Place {
     Page,
-    Section(String),
+    Section {
+        heading: String,
+        pin: String,
+    },
     /// Matches the fragment, with a group for each number, and whether it is hexadecimal.
     Fragment {
         form: Regex,
@@ -51,14 +55,17 @@ fn row(line: usize, document: &str, text: &str) -> Result<Row, String> {
         sources.split(" ; ").map(|source| Source::read(source.trim())).collect::<Result<Vec<_>, _>>()?;
     let fragment = place.trim();
     let place = match fragment.strip_prefix("section ") {
-        Some(heading) => Place::Section(heading.to_owned()),
+        Some(section) => {
+            let (heading, pin) = section.rsplit_once(' ').unwrap_or((section, ""));
+            Place::Section { heading: heading.to_owned(), pin: pin.to_owned() }
+        }
         None if fragment == "page" => Place::Page,
         None => {
             let hole = Regex::new(r"\\\{x?\\\}").unwrap();
             let escaped = regex::escape(fragment);
             let hex: Vec<bool> = hole.find_iter(&escaped).map(|found| found.as_str().contains('x')).collect();
-            let filled =
-                escaped.replace(r"\{x\}", r"([0-9a-fA-F]+)").replace(r"\{\}", &format!("({NUMBER})"));
+            let number = format!("({NUMBER}|{})", in_words());
+            let filled = escaped.replace(r"\{x\}", r"([0-9a-fA-F]+)").replace(r"\{\}", &number);
             let form = Regex::new(&filled).map_err(|error| error.to_string())?;
             Place::Fragment { form, hex }
         }
