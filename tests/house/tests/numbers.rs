@@ -182,8 +182,10 @@ const HELP: &str = "A number of a document is known in one of these ways:
 /// The documents by their names.
 fn documents() -> Vec<(String, String)> {
     let mut names: Vec<String> =
-        ["README.md", "SECURITY.md", "tests/fuzz/README.md"].map(String::from).to_vec();
-    let mut folders = vec![root().join("docs")];
+        ["README.md", "SECURITY.md", "guest-images/README.md", "tests/fuzz/README.md"]
+            .map(String::from)
+            .to_vec();
+    let mut folders = ["docs", "examples"].map(|folder| root().join(folder)).to_vec();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
