@@ -144,7 +144,7 @@ fn targets() -> BTreeSet<String> {
     rules.filter_map(|line| line.split_once(':')).map(|(target, _)| target.to_owned()).collect()
 }
 
-fn run(shown: &Shown, variables: &[(&str, &Path)]) -> i32 {
+fn run(shown: &Shown) -> i32 {
     if let Some(target) = shown.command.strip_prefix("make ") {
         let target = target.split(' ').next().unwrap();
         assert!(targets().contains(target), "{}: make has no target {target}", shown.place);
@@ -154,7 +154,7 @@ fn run(shown: &Shown, variables: &[(&str, &Path)]) -> i32 {
     let folder = programs();
     let mut bash = patient("bash");
     bash.args(["-o", "pipefail", "-c", &format!("exec 2>&1\n{}", shown.command)]);
-    bash.current_dir(root()).env("PATH", format!("{folder}:{path}")).envs(variables.iter().copied());
+    bash.current_dir(root()).env("PATH", format!("{folder}:{path}"));
     let ran = finish(bash);
     let lines: Vec<&str> = ran.out.lines().collect();
     let right = shown.output.is_empty() || matches(&shown.output, &lines);
@@ -169,13 +169,18 @@ impl Block {
         matches!(words.next(), Some("console" | "sh")) && words.any(|word| word == "runnable")
     }
 
+    /// Whether its first line is a command.
+    pub fn begins_with_a_command(&self) -> bool {
+        self.lines.first().is_some_and(|line| line.starts_with("$ "))
+    }
+
     /// Whether its commands use a guest that `make guests` fetches.
-    pub fn needs_guests(&self) -> bool {
+    fn needs_guests(&self) -> bool {
         self.lines.iter().any(|line| line.starts_with("$ ") && line.contains(".guests/"))
     }
 
-    /// Runs its commands with these variables, and compares what they print and end with; how many there are.
-    pub fn run(&self, variables: &[(&str, &Path)]) -> usize {
+    /// Runs its commands, and compares what they print and end with; how many there are.
+    fn run(&self) -> usize {
         let mut last = 0;
         let all = commands(self);
         for (n, shown) in all.iter().enumerate() {
@@ -183,7 +188,7 @@ impl Block {
                 assert_eq!(shown.output, [last.to_string()], "{}", shown.place);
                 continue;
             }
-            last = run(shown, variables);
+            last = run(shown);
             let asked = all.get(n + 1).is_some_and(|next| next.command == "echo $?");
             assert!(asked || last == 0, "{}: `{}` ended with {last}", shown.place, shown.command);
         }
@@ -198,7 +203,7 @@ fn run_blocks(fetched: bool) -> usize {
         let fuzzes = block.lines.iter().any(|line| line.contains("trapline") && line.contains(" fuzz "));
         // Only `make test` builds the fuzzer.
         if !fuzzes || fuzzer().is_some() {
-            count += block.run(&[]);
+            count += block.run();
         }
     }
     count

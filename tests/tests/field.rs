@@ -1,62 +1,186 @@
 //! Cases from the field: faults that users found, as programs with the right answer.
 //!
 //! A case is a folder of `tests/field` with its files and a `README.md`: a title that says what is right, a paragraph
-//! that begins with `How it is known: `, and blocks `console runnable` with commands and what they must print. In these,
-//! `$CASE` is the folder, `$PARTS` the folder of what cases share, and `$OUT` an empty one.
+//! that begins with `How it is known: `, and blocks `console runnable` with commands and what they must print; what is
+//! shown without output prints nothing. In these, `$CASE` is a copy of the folder, `$PARTS` one of what cases share, and
+//! `$OUT` an empty folder.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::docs::{Block, blocks_of};
+use crate::cli::{finish, patient, programs};
+use crate::docs::{Block, Shown, blocks_of, commands, matches};
 use trapline_tests::root;
 
 /// The folder of what cases share.
 const PARTS: &str = "parts";
 
-/// Runs the cases that need a fetched guest, or the others; how many there are, and what went wrong with which.
-fn run_cases(fetched: bool) -> (usize, Vec<String>) {
-    let field = root().join("tests/field");
-    let mut count = 0;
-    let mut wrong = Vec::new();
-    let mut folders: Vec<_> = std::fs::read_dir(&field).unwrap().map(|entry| entry.unwrap().path()).collect();
+/// What the cases have shown.
+#[derive(Default)]
+struct Outcome {
+    cases: usize,
+    /// What is wrong, with its case or line.
+    wrong: Vec<String>,
+}
+
+/// Runs the cases that need a fetched guest, or the others.
+fn run_cases(field: &Path, fetched: bool) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut folders: Vec<_> = std::fs::read_dir(field).unwrap().map(|entry| entry.unwrap().path()).collect();
     folders.sort();
     for case in folders.iter().filter(|folder| !folder.ends_with(PARTS)) {
-        let readme = case.join("README.md");
-        let name = readme.strip_prefix(root()).unwrap().display().to_string();
-        let text = std::fs::read_to_string(&readme).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert!(text.starts_with("# "), "{name} has no title that says what is right");
-        assert!(text.contains("\nHow it is known: "), "{name} does not say how the answer is known");
-        let blocks: Vec<Block> = blocks_of(&name, &text).into_iter().filter(Block::is_runnable).collect();
-        assert!(!blocks.is_empty(), "{name} runs nothing");
-        if blocks.iter().any(Block::needs_guests) != fetched {
-            continue;
-        }
-        count += 1;
-        let out = tempfile::tempdir().unwrap();
-        let parts = field.join(PARTS);
-        let variables: [(&str, &Path); 3] = [("CASE", case), ("PARTS", &parts), ("OUT", out.path())];
-        let run = || {
-            for block in &blocks {
-                block.run(&variables);
-            }
-        };
-        if std::panic::catch_unwind(run).is_err() {
-            wrong.push(name);
+        let name = format!("{}/README.md", case.file_name().unwrap().display());
+        let text = std::fs::read_to_string(case.join("README.md")).unwrap_or_default();
+        if text.contains(".guests") == fetched {
+            outcome.cases += 1;
+            outcome.wrong.extend(run_case(field, case, &name, &text));
         }
     }
-    (count, wrong)
+    outcome
+}
+
+/// What is wrong with a case.
+fn run_case(field: &Path, case: &Path, name: &str, text: &str) -> Vec<String> {
+    let follows = |begin: &str| {
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(begin));
+        lines.any(|rest| !rest.trim().is_empty())
+    };
+    let mut wrong = Vec::new();
+    let mut needs = |is_there: bool, what: &str| {
+        if !is_there {
+            wrong.push(format!("{name}: {what}"));
+        }
+    };
+    needs(text.starts_with("# ") && follows("# "), "no title that says what is right");
+    needs(follows("How it is known: "), "does not say how the answer is known");
+    let is_closed = text.lines().filter(|line| line.starts_with("```")).count() % 2 == 0;
+    needs(is_closed, "a block is not closed");
+    let blocks = if is_closed { blocks_of(name, text) } else { Vec::new() };
+    let blocks: Vec<Block> = blocks.into_iter().filter(Block::is_runnable).collect();
+    needs(!blocks.is_empty(), "runs nothing");
+    let begin = blocks.iter().all(Block::begins_with_a_command);
+    needs(begin, "a block `console runnable` does not begin with a command");
+    if begin {
+        let room = tempfile::tempdir().unwrap();
+        let folders = ["case", PARTS, "out"].map(|folder| room.path().join(folder));
+        copy(case, &folders[0]);
+        copy(&field.join(PARTS), &folders[1]);
+        std::fs::create_dir(&folders[2]).unwrap();
+        blocks.iter().for_each(|block| wrong.extend(run(&commands(block), &folders)));
+    }
+    wrong
+}
+
+/// Copies a folder, if it is there.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for path in std::fs::read_dir(from).into_iter().flatten().map(|entry| entry.unwrap().path()) {
+        let to = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &to);
+        } else {
+            std::fs::copy(&path, to).unwrap();
+        }
+    }
+}
+
+/// Runs commands, and says what is wrong with them.
+fn run(all: &[Shown], [case, parts, out]: &[PathBuf; 3]) -> Vec<String> {
+    let path = format!("{}:{}", programs(), std::env::var("PATH").unwrap_or_default());
+    let mut wrong = Vec::new();
+    let mut last = 0;
+    for (n, shown) in all.iter().enumerate() {
+        let Shown { place, command, output } = shown;
+        if command == "echo $?" {
+            if *output != [last.to_string()] {
+                wrong.push(format!("{place}: the exit code is {last}, and {output:?} is shown"));
+            }
+            continue;
+        }
+        let mut bash = patient("bash");
+        bash.args(["-euo", "pipefail", "-c", &format!("exec 2>&1\n{command}")]).current_dir(root());
+        bash.env("PATH", &path).env("CASE", case).env("PARTS", parts).env("OUT", out);
+        let ran = finish(bash);
+        wrong.extend(difference(shown, &ran.out));
+        last = ran.code;
+        let asked = all.get(n + 1).is_some_and(|next| next.command == "echo $?");
+        if !asked && last != 0 {
+            wrong.push(format!("{place}: `{command}` ended with {last}"));
+        }
+    }
+    wrong
+}
+
+/// How what was printed differs from what is shown.
+fn difference(shown: &Shown, printed: &str) -> Option<String> {
+    let lines: Vec<&str> = printed.lines().collect();
+    if matches(&shown.output, &lines) {
+        return None;
+    }
+    let fits = |n: &usize| matches(&[&shown.output[..*n], &["...".to_owned()]].concat(), &lines);
+    let at = (0..=shown.output.len()).rev().find(fits).unwrap_or_default();
+    let differs = shown.output.get(at).map_or("the end", String::as_str);
+    let (place, command, expected) = (&shown.place, &shown.command, shown.output.join("\n"));
+    Some(format!(
+        "{place}: `{command}` must print\n{expected}\nand printed\n{printed}\nfirst missing line ({}): {differs}",
+        at + 1
+    ))
 }
 
 #[test]
 fn cases_from_the_field_get_their_right_answers() {
-    let (count, wrong) = run_cases(false);
-    assert!(count >= 1);
-    assert!(wrong.is_empty(), "wrong, for the reasons above: {wrong:?}");
+    let Outcome { cases, wrong } = run_cases(&root().join("tests/field"), false);
+    assert!(cases >= 1);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
 #[test]
 fn guest_cases_from_the_field_get_their_right_answers() {
-    let (_, wrong) = run_cases(true);
-    assert!(wrong.is_empty(), "wrong, for the reasons above: {wrong:?}");
+    let wrong = run_cases(&root().join("tests/field"), true).wrong;
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn a_case_that_proves_nothing_or_is_wrong_is_named_and_the_others_run() {
+    let right =
+        "# It is so\n\nHow it is known: it is.\n\n```console runnable\n$ echo a; echo b\na\n...\n```\n";
+    let with = |block: &str| right.replace("$ echo a; echo b\na\n...", block);
+    let planted = [
+        ("right", right.to_owned(), ""),
+        ("fails", with("$ false\n$ echo $?\n1"), ""),
+        ("copy", with("$ echo a > $CASE/README.md; touch $PARTS/x\n$ cat $CASE/README.md\na"), ""),
+        ("differs", with("$ printf 'a\\nb\\nc\\n'\na\nx\nc"), "first missing line (2): x"),
+        ("longer", with("$ echo a; echo b\na"), "first missing line (2): the end"),
+        ("unseen", with("$ echo a"), "must print"),
+        ("make", with("$ make lint-nothing\n$ echo $?\n2"), "must print"),
+        ("variable", with("$ cat \"$CAES\" > /dev/null\n..."), "ended with 1"),
+        ("code", with("$ false\n$ echo $?\n0"), "the exit code is 1"),
+        ("early", with("$ false; true"), "ended with 1"),
+        ("pipe", with("$ false | cat"), "ended with 1"),
+        ("empty", with(""), "does not begin with a command"),
+        ("nothing", right.replace("console runnable", "console"), "runs nothing"),
+        ("open", right.trim_end().trim_end_matches('`').to_owned(), "a block is not closed"),
+        ("untitled", right.replace("# It is so", "# "), "no title"),
+        ("unknown", right.replace("known: it is.", "known: "), "how the answer is known"),
+    ];
+    let field = tempfile::tempdir().unwrap();
+    std::fs::create_dir(field.path().join("without")).unwrap();
+    std::fs::create_dir(field.path().join(PARTS)).unwrap();
+    let mut guests = right.to_owned();
+    guests.push_str("Needs `.guests/linux-686`.\n");
+    for (name, text, _) in planted.iter().chain([&("guest", guests, "")]) {
+        std::fs::create_dir(field.path().join(name)).unwrap();
+        std::fs::write(field.path().join(name).join("README.md"), text).unwrap();
+    }
+    let Outcome { cases, wrong } = run_cases(field.path(), false);
+    assert_eq!(cases, planted.len() + 1);
+    for (name, _, because) in &planted {
+        let of_case: Vec<_> = wrong.iter().filter(|one| one.starts_with(&format!("{name}/"))).collect();
+        assert_eq!(of_case.is_empty(), because.is_empty(), "{name}: {of_case:?}");
+        assert!(because.is_empty() || of_case.iter().any(|one| one.contains(because)), "{name}: {of_case:?}");
+    }
+    assert!(wrong.iter().any(|one| one.starts_with("without/")), "{wrong:?}");
+    assert!(!field.path().join(PARTS).join("x").exists());
+    assert_eq!(run_cases(field.path(), true).cases, 1);
 }
