@@ -104,6 +104,106 @@ fn a_search_that_was_killed_goes_on_from_the_folder_of_its_findings() {
     assert!(other.code == 0 && !other.out.contains("that were kept"), "{}{}", other.out, other.err);
 }
 
+/// A handler that looks at ECX in each of its operations; with a plan, it divides by zero if what it looks at is this number.
+fn looks(at: &str, fault: Option<u32>) -> String {
+    let head = "name = vmlinux\nmodtype = kernel\ngvars = 1\noffset = kmalloc\nopcode = 0x55\n";
+    match fault {
+        None => format!("{head}{at}log 1\nexit\n"),
+        Some(value) => format!("{head}push 1\n{at}push {value:#x}\nxor\ndiv\nlog 1\nexit\n"),
+    }
+}
+
+#[test]
+fn every_handler_of_a_site_is_searched() {
+    if fuzzer().is_none() {
+        return;
+    }
+    trapline_tests::turns::take().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    for (many, planted) in (2..=5).flat_map(|many| (0..many).map(move |planted| (many, planted))) {
+        let names: Vec<String> = (0..many).map(|n| format!("h{n}.rpn")).collect();
+        for (n, name) in names.iter().enumerate() {
+            let fault = (n == planted).then_some(0x4711_0000 + n as u32);
+            std::fs::write(here.join(name), looks("push r, ecx\n", fault)).unwrap();
+        }
+        let probes: Vec<&str> = names.iter().flat_map(|name| ["-p", name.as_str()]).collect();
+        for seed in ["0", "1", "2", "3", "4"] {
+            let findings = format!("f{many}{planted}{seed}");
+            let search = ["--execs", "20K", "--seed", seed, "--findings", &findings];
+            let ran = fuzz(here, &[&probes[..], &search].concat());
+            assert_eq!(ran.code, 1, "{findings}: {}{}", ran.out, ran.err);
+            let file = format!("{findings}/exception-divide_by_zero-h{planted}.rpn-4.tlr");
+            assert_eq!(first(&ran), file, "{}", ran.out);
+            assert!(ran.out.contains("\n1 finding; "), "{}", ran.out);
+            let told = trapline(here, &["fuzz", "--explain", &file]);
+            let says = format!("at operation 4 of h{planted}.rpn (div, line 10).");
+            assert!(told.out.contains(&says), "{}{}", told.out, told.err);
+            let replayed = trapline(here, &["replay", &file, "--verify"]);
+            assert_eq!(replayed.code, 0, "{}", replayed.err);
+            let says = format!("h{planted}.rpn:10: error on probe (0,0): divide-by-zero");
+            assert!(replayed.err.contains(&says), "{}", replayed.err);
+        }
+    }
+}
+
+/// What a handler changes, later ones at the site see: registers, memory, global variables.
+#[test]
+fn a_handler_sees_what_earlier_ones_at_its_site_have_changed() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let add = "push r, ecx\npush 1\nadd\n";
+    let ways = [
+        ("register", format!("{add}pop r, ecx\npush 0\n"), "push r, ecx\n"),
+        (
+            "memory",
+            format!("push 16\npush r, esp\nsub\n{add}pop mem, u32\npush 0\n"),
+            "push 16\npush r, esp\nsub\npush mem, u32\n",
+        ),
+        ("global", format!("{add}pop gv, 0\npush 0\n"), "push gv, 0\n"),
+    ];
+    for (way, changes, sees) in ways {
+        std::fs::write(here.join("changes.rpn"), looks(&changes, None)).unwrap();
+        std::fs::write(here.join("sees.rpn"), looks(sees, Some(0x4712))).unwrap();
+        let search = ["-p", "changes.rpn", "-p", "sees.rpn", "--fix", "variables", "--execs", "50K"];
+        let ran = fuzz(here, &[&search[..], &["--findings", way]].concat());
+        assert_eq!(ran.code, 1, "{way}: {}{}", ran.out, ran.err);
+        let file = ran.out.lines().find(|line| line.contains("divide_by_zero-sees.rpn"));
+        let file = file.unwrap().split(' ').nth(1).unwrap().to_owned();
+        let told = trapline(here, &["fuzz", "--explain", &file]);
+        assert!(told.out.contains("\n  register ecx is 0x4711; at the real hit it is 0x"), "{}", told.out);
+        let replayed = trapline(here, &["replay", &file, "--verify"]);
+        assert_eq!(replayed.code, 0, "{}", replayed.err);
+        assert!(replayed.err.contains("sees.rpn:"), "{way}: {}", replayed.err);
+        assert!(!replayed.err.contains("changes.rpn:"), "{way}: {}", replayed.err);
+    }
+}
+
+#[test]
+fn what_was_not_searched_or_reached_is_named_and_the_exit_code_says_so() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = "BEGIN { trace(1); }\nfbt::kmalloc:entry { trace(arg0); }\nfbt::panic:entry { trace(2); }\n\
+                  fbt::kmalloc:return { trace(arg1); }\n";
+    std::fs::write(folder.path().join("all.d"), script).unwrap();
+    let ran = fuzz(folder.path(), &["-s", "all.d", "--execs", "2K"]);
+    assert_eq!(ran.code, 124, "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("not searched: all.d:1, all.d:3 (no hit that is kept"), "{}", ran.out);
+    assert!(ran.out.contains("all.d:2: all ") && ran.out.contains("all.d:4: all "), "{}", ran.out);
+    std::fs::write(folder.path().join("dead.rpn"), looks("push r, ecx\njmp on\npush 2\non:\n", None))
+        .unwrap();
+    let ran = fuzz(folder.path(), &["-p", "dead.rpn", "--execs", "2K"]);
+    assert_eq!(ran.code, 124, "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("dead.rpn: 4 of 5 operations were reached; not: 2 push 0x2"), "{}", ran.out);
+    let ran = fuzz(folder.path(), &["-n", "fbt::kmalloc:entry { trace(arg0); }", "--execs", "2K"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+}
+
 #[test]
 fn clauses_of_a_d_program_are_told_apart() {
     if fuzzer().is_none() {
@@ -274,6 +374,47 @@ fn a_mistake_in_a_drivers_parser_is_found_through_the_function() {
 }
 
 #[test]
+fn each_assertion_and_each_return_that_is_lost_is_one_finding() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let asserts = "fbt::vortex_control:entry { assert(*(char *)arg0 >= 0); assert(*(char *)(arg0 + 1) >= 0); }\n\
+                   fbt::vortex_control:return { assert((int)arg1 == -1); }\n";
+    std::fs::write(here.join("three.d"), asserts).unwrap();
+    let what = ["--function", "fbt::vortex_control:entry", "--input", "arg0:arg1", "--execs", "60K"];
+    let of_image = [&["-q", "fuzz", "embedded:planted", "-s", "three.d"], &what[..]].concat();
+    let ran = trapline(here, &of_image);
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+    let found = |with: &str| ran.out.lines().filter(|line| line.contains(with)).count();
+    assert_eq!((found("/assert-three.d-1-"), found("/assert-three.d-2-")), (2, 1), "{}", ran.out);
+    assert_eq!((found("after-vortex_control"), found("found ")), (1, 4), "{}", ran.out);
+    let told = trapline(here, &["fuzz", "--explain", &first(&ran)]);
+    assert!(told.out.contains("Then the objective assert falls at operation "), "{}{}", told.out, told.err);
+}
+
+#[test]
+fn a_function_is_searched_in_a_recording_without_its_probe_as_in_the_image() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let recorded = trapline(here, &["-q", "run", "embedded:planted", "--record", "plain.tlr"]);
+    assert_eq!(recorded.code, 0, "{}", recorded.err);
+    let what = ["--function", "fbt::vortex_control:entry", "--input", "arg0:arg1", "--execs", "7K"];
+    let search = |of: &str, findings: &str| {
+        let ran = trapline(here, &[&["-q", "fuzz", of], &what[..], &["--findings", findings]].concat());
+        assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+        ran.out.replace(findings, "")
+    };
+    let of_image = search("embedded:planted", "image");
+    assert_eq!(search("plain.tlr", "recording"), of_image);
+    assert_eq!(search("image/run.tlr", "again"), of_image);
+}
+
+#[test]
 fn a_handler_that_asserts_watches_a_function() {
     if fuzzer().is_none() {
         return;
@@ -384,7 +525,7 @@ fn processes_that_join_share_findings_and_lose_nothing_when_they_are_killed() {
     let here = folder.path();
     std::fs::write(here.join("hidden.rpn"), hidden(0x1234_5678)).unwrap();
     let alone = fuzz(here, &["-p", "hidden.rpn", "--execs", "50K", "--findings", "first"]);
-    assert_eq!(alone.code, 0, "one process alone does not find it: {}{}", alone.out, alone.err);
+    assert_eq!(alone.code, 124, "one process alone does not find it: {}{}", alone.out, alone.err);
     // The corpus of one process holds the value.
     std::fs::create_dir(here.join("corpus")).unwrap();
     let value =

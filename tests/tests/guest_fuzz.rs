@@ -17,6 +17,14 @@ insmod /lib/planted.ko
 for i in 1 2 3 4; do printf 'a message of the real world, number %d .........' $i > /dev/planted; done
 ";
 
+/// Writes what kernels say when they die.
+const SPEAKS: &str = "
+for i in 1 2 3; do
+    echo 'Kernel panic - not syncing: x' > /dev/ttyS0; echo 'BUG: unable to handle' > /dev/ttyS0
+    echo 'Oops: 0000 [#1] SMP' > /dev/ttyS0
+done
+";
+
 const FUNCTION: [&str; 6] =
     ["--function", "fbt:planted:planted_parse:entry", "--input", "arg0:arg1", "--hits", "2"];
 /// A seed that finds the mistake early.
@@ -43,19 +51,38 @@ fn guest_linux_mistake_in_a_modules_parser_is_found_through_the_function_at_leng
         assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
         let text = ran.out.lines().find_map(|line| line.strip_prefix("found ")).unwrap();
         let found = text.split(' ').next().unwrap().to_owned();
-        assert!(found.starts_with(&format!("{findings}/text-planted-planted_parse")), "{found}");
+        assert!(found.starts_with(&format!("{findings}/guest-crash-planted-planted_parse")), "{found}");
         found
     };
     let found = search(&guest, SEED, "2K");
     let replayed = trapline(here, &["replay", &found, "--verify"]);
     assert_eq!(replayed.code, 0, "{}", replayed.err);
-    assert!(replayed.err.contains("the console showed \"BUG: \""), "{}", replayed.err);
+    assert!(replayed.err.contains("the guest crashed: kernel "), "{}", replayed.err);
 
     let seeds: u64 = std::env::var("TRAPLINE_FUZZ_SEEDS").map_or(0, |n| n.parse().unwrap());
     let recorded = format!("findings{SEED}/run.tlr");
     for seed in 100..100 + seeds {
         search(&[&recorded], seed, "300K");
     }
+}
+
+/// What a program writes on the console is no crash of the kernel.
+#[test]
+fn guest_linux_program_that_speaks_of_crashes_is_none() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let flavour = "cloud-amd64";
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    drivers_image(here, flavour, SPEAKS).unwrap();
+    let kernel = guest(&format!("linux-{flavour}"));
+    let guest = [kernel.as_str(), "--initrd", "initrd", "--limit-insns", "40G"];
+    let function = ["--function", "fbt::n_tty_write:entry", "--input", "arg2:arg3", "--hits", "4"];
+    let ran = trapline(here, &[&["-q", "fuzz"], &guest[..], &function, &["--execs", "100"]].concat());
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert!(!ran.out.contains("crash:") && !ran.out.contains("passed over"), "{}", ran.out);
+    assert!(ran.out.contains(" executions from 4 real hits\n"), "{}", ran.out);
 }
 
 #[test]

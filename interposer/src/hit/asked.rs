@@ -36,8 +36,8 @@ pub(crate) struct Asked {
     pub passed: bool,
     /// The end that the handler requested is a crash.
     pub panics: bool,
-    /// The probe of the last handler of which an assertion did not hold. It is not part of a saved state.
-    pub refuted: Option<u32>,
+    /// Assertions that did not hold: the probe, and the operation if it ended the handler, else 0. They are not part of a saved state.
+    pub refuted: Vec<(u32, u32)>,
     /// Hits after this one leave no record: the channel is frozen.
     pub frozen_after: Option<u64>,
     /// Records of handlers to channels of drivers.
@@ -51,4 +51,13 @@ pub(crate) struct Asked {
     pub dumps_with: Option<DumpTaker>,
     /// The dump, until it is fetched. It is not part of a saved state: it is fetched before the next state is saved.
     pub dump: Option<Box<CrashDump>>,
+}
+
+impl Asked {
+    /// An assertion of a probe's handler does not hold. Each is noted once.
+    pub fn refute(&mut self, probe: u32, at: u32) {
+        if !self.refuted.contains(&(probe, at)) {
+            self.refuted.push((probe, at));
+        }
+    }
 }

@@ -7,6 +7,7 @@ use crate::d::{DClause, DDrops, DFault, DSetup, DVariable, Reading, World};
 use crate::model::{Definition, Event, InsertError, Place, Point, ProgramId, Word};
 use std::sync::Arc;
 use trapline_emu::{Access, Core, PAGE};
+use trapline_rpn::services::ASSERTION;
 use trapline_rpn::services::d::{Builtin, fault};
 use trapline_rpn::{
     Argument, Context, Host, LinkedProgram, Outcome, Shape, Termination, by_index, exception,
@@ -299,6 +300,9 @@ impl Interposer {
         let Some(d) = program.d.as_deref_mut() else { return };
         if outcome.termination == Termination::Exception {
             let (kind, address) = fault_of(thrown.code, thrown.parm1);
+            if kind == u64::from(ASSERTION) {
+                self.runner.asked.refute(index, thrown.at);
+            }
             let fault =
                 DFault { probe: id.into(), clause: clause.into(), at: thrown.at.into(), kind, address };
             let committed = d.fail(fault);

@@ -8,7 +8,7 @@ use super::life::{Parked, Part, Stage, Why};
 use super::names::failed_elsewhere;
 use super::record::executed;
 use super::traced::{Traces, run_handler};
-use super::view::{Altered, Real, View};
+use super::view::{Altered, Real, View, Written};
 use crate::model::{Difference, HandlerError, ProgramId};
 use crate::sites::Site;
 use std::sync::Arc;
@@ -24,6 +24,9 @@ pub(super) struct Runner {
     pub errors: Vec<HandlerError>,
     /// Traces of handlers, while they are traced.
     pub traces: Option<Box<Traces>>,
+    /// What altered runs at the last trap have written, which the guest does not have; the next one at this trap sees it. No state
+    /// is saved between handlers of a trap.
+    pub altered: (u64, Written),
 }
 
 impl Runner {
@@ -109,6 +112,7 @@ impl Interposer {
 
     /// Runs the handlers of the trap's site again: they are not counted again.
     pub(super) fn retry(&mut self, core: &mut Core, trap: &Trap) {
+        self.runner.altered = Default::default();
         for n in 0.. {
             let Some(&probe) = self.sites.probes_at(trap.patch as usize).get(n) else { break };
             let before = self.hit.before.iter().find(|part| part.probe == probe).copied();
@@ -135,8 +139,14 @@ impl Interposer {
         match (is_clause, self.altered_run(index, before)) {
             (true, None) => self.run_admitted::<true, _>(core, index, trap, before, Real),
             (false, None) => self.run_admitted::<false, _>(core, index, trap, before, Real),
-            (true, Some(mut view)) => self.run_admitted::<true, _>(core, index, trap, before, &mut view),
-            (false, Some(mut view)) => self.run_admitted::<false, _>(core, index, trap, before, &mut view),
+            (true, Some(mut view)) => {
+                self.run_admitted::<true, _>(core, index, trap, before, &mut view);
+                self.runner.altered = (self.stats.traps, view.into_written());
+            }
+            (false, Some(mut view)) => {
+                self.run_admitted::<false, _>(core, index, trap, before, &mut view);
+                self.runner.altered = (self.stats.traps, view.into_written());
+            }
         }
     }
 
@@ -151,7 +161,9 @@ impl Interposer {
         let found = runs.iter().find(|altered| altered.point == point && altered.run == run)?;
         let differences: Arc<[Difference]> = found.differences.as_slice().into();
         set_variables(&differences, &mut program.lv, &mut self.inserted.gv);
-        Some(Altered::new(differences, found.through))
+        let (trap, written) = std::mem::take(&mut self.runner.altered);
+        let written = if trap == self.stats.traps { written } else { Written::default() };
+        Some(Altered::new(differences, written, found.through))
     }
 
     /// One probe whose handler runs if `ignore` lets it.

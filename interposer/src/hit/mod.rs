@@ -290,7 +290,13 @@ impl Interposer {
             filters: Filters::default(),
             hit: Hit::default(),
             parked: ParkedHits::default(),
-            runner: Runner { vm, asked: asked::Asked::default(), errors: Vec::new(), traces: None },
+            runner: Runner {
+                vm,
+                asked: asked::Asked::default(),
+                errors: Vec::new(),
+                traces: None,
+                altered: Default::default(),
+            },
             recorder: Recorder {
                 channels: Channels::new(1, config.channel),
                 items: config.header,

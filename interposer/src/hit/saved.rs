@@ -176,6 +176,7 @@ impl Interposer {
         }
         self.sites.restore(core, &saved.sites);
         let awaited = self.awaits_hits();
+        self.runner.altered = Default::default();
         self.inserted.restore(&saved.programs, &mut self.filters, awaited);
         self.sources.modules.clone_from(&saved.modules);
         self.sources.user.clone_from(&saved.user);

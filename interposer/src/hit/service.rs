@@ -24,7 +24,7 @@ impl<V: View> Guest<'_, V> {
             services::RESUME => self.asked.frozen_after = None,
             services::ASSERT => {
                 if stack.pop() == 0 {
-                    self.asked.refuted = Some(self.firing.0);
+                    self.asked.refute(self.firing.0, 0);
                     return Err(CallkError::Throw { user: services::ASSERTION, parm1: 0, parm2: 0 });
                 }
             }
@@ -54,9 +54,6 @@ impl<V: View> Guest<'_, V> {
                 let Some(d) = self.d.take() else { return Err(CallkError::Unknown) };
                 let done = d.service(number, stack, self);
                 self.d = Some(d);
-                if let Err(CallkError::Throw { user: services::ASSERTION, .. }) = done {
-                    self.asked.refuted = Some(self.firing.0);
-                }
                 return done;
             }
         }

@@ -9,15 +9,25 @@ use super::host::Guest;
 use super::view::View;
 use crate::d::{DDrops, Runtime};
 use crate::model::{AlteredRun, Difference, ProgramId};
+use std::ops::Range;
 use std::sync::Arc;
 use trapline_emu::Core;
 use trapline_rpn::{Argument, Lines, Observer, Outcome, Termination, Unhandled, Vars, Verified};
 
-/// The variables of a handler on trial.
+/// The variables of all programs, for handlers on trial.
 #[derive(Clone, Default)]
 pub struct TrialState {
+    /// The local variables of all programs, one program after the other, in order of insertion.
     lv: Vec<u64>,
     gv: Vec<u64>,
+    programs: Vec<OfProgram>,
+}
+
+/// What a program has in a trial.
+#[derive(Clone)]
+struct OfProgram {
+    /// The first of its local variables among all, and how many there are.
+    locals: Range<usize>,
     d: Option<Box<Runtime>>,
 }
 
@@ -26,7 +36,14 @@ impl TrialState {
     pub fn set(&mut self, other: &Self) {
         self.lv.clone_from(&other.lv);
         self.gv.clone_from(&other.gv);
-        self.d.clone_from(&other.d);
+        self.programs.clone_from(&other.programs);
+    }
+
+    /// Takes over what another state has of programs that were inserted later.
+    pub fn insert_later(&mut self, other: &Self) {
+        self.lv.extend(other.lv.iter().skip(self.lv.len()));
+        self.gv.extend(other.gv.iter().skip(self.gv.len()));
+        self.programs.extend(other.programs.iter().skip(self.programs.len()).cloned());
     }
 
     /// Local and global variables.
@@ -34,19 +51,20 @@ impl TrialState {
         (&self.lv, &self.gv)
     }
 
-    /// Whether they are those of a clause of D.
-    pub fn is_d(&self) -> bool {
-        self.d.is_some()
+    /// Where the local variables of a program are among all.
+    pub fn locals(&self, id: ProgramId) -> Range<usize> {
+        self.programs.get(id.0).map_or(0..0, |program| program.locals.clone())
     }
 
-    /// Sets the variables that differ.
+    /// Sets the variables that differ; the number of a local variable is that among all.
     pub fn alter(&mut self, differences: &[Difference]) {
         set_variables(differences, &mut self.lv, &mut self.gv);
     }
 
     /// What a D program has dropped.
-    pub fn drops(&self) -> DDrops {
-        self.d.as_ref().map(|d| d.drops()).unwrap_or_default()
+    pub fn drops(&self, id: ProgramId) -> DDrops {
+        let program = self.programs.get(id.0);
+        program.and_then(|program| program.d.as_ref()).map(|d| d.drops()).unwrap_or_default()
     }
 }
 
@@ -95,11 +113,10 @@ impl Interposer {
         self.inserted.probes.get(probe as usize).is_some_and(|probe| probe.at_call)
     }
 
-    /// The program of the last handler of which an assertion did not hold since the last call.
-    pub fn take_refuted(&mut self) -> Option<&str> {
-        let probe = self.runner.asked.refuted.take()?;
-        let program = self.inserted.probes.get(probe as usize)?.program;
-        Some(self.inserted.programs.get(program as usize)?.name())
+    /// The assertions that did not hold since the last call: the probe, and the operation of its handler; 0 for an RPN program, whose
+    /// handler goes on.
+    pub fn take_refuted(&mut self) -> Vec<(u32, u32)> {
+        std::mem::take(&mut self.runner.asked.refuted)
     }
 
     /// The handler of a probe, and the lines of its source.
@@ -108,11 +125,26 @@ impl Interposer {
         Some((&own.handler, &own.rest.lines))
     }
 
-    /// The variables that a probe's handler would have now.
-    pub fn trial_state(&self, probe: u32) -> Option<TrialState> {
-        let own = self.inserted.probes.get(probe as usize)?;
-        let program = self.inserted.programs.get(own.program as usize)?;
-        Some(TrialState { lv: program.lv.clone(), gv: self.inserted.gv.clone(), d: program.d.clone() })
+    /// The variables that handlers would have now.
+    pub fn trial_state(&self) -> TrialState {
+        let mut state = TrialState { gv: self.inserted.gv.clone(), ..TrialState::default() };
+        for program in &self.inserted.programs {
+            let first = state.lv.len();
+            state.lv.extend(&program.lv);
+            state.programs.push(OfProgram { locals: first..state.lv.len(), d: program.d.clone() });
+        }
+        state
+    }
+
+    /// The numbers of a program's probes, as records count them.
+    pub fn probes_of(&self, id: ProgramId) -> Range<u32> {
+        let probes = self.inserted.programs.get(id.0).map_or(0..0, |program| program.probes.clone());
+        probes.start as u32..probes.end as u32
+    }
+
+    /// Whether a probe's handler is a clause of D.
+    pub fn is_clause(&self, probe: u32) -> bool {
+        self.inserted.probes.get(probe as usize).is_some_and(|probe| probe.is_clause)
     }
 
     /// Runs the handler of a probe on trial: as its run of this number, with these variables, in the guest that the view shows.
@@ -126,10 +158,12 @@ impl Interposer {
         observer: Option<&mut O>,
     ) -> Option<Trial> {
         let probe = self.inserted.probes.get(index as usize)?;
-        let before = (self.stats, self.runner.asked.frozen_after, self.runner.asked.refuted);
+        let before = (self.stats, self.runner.asked.frozen_after, self.runner.asked.refuted.len());
         // Each run is a firing of its own.
         self.stats.traps = self.stats.traps.wrapping_add(run);
-        let TrialState { lv, gv, d } = state;
+        let TrialState { lv, gv, programs } = state;
+        let OfProgram { locals, d } = programs.get_mut(probe.program as usize)?;
+        let lv = lv.get_mut(locals.clone())?;
         let mut guest = Guest {
             core,
             profile: &self.profile,
@@ -150,8 +184,9 @@ impl Interposer {
                 None => self.runner.vm.run(&probe.handler, &mut guest, vars),
             }
         });
-        (self.stats, self.runner.asked.frozen_after, self.runner.asked.refuted) = before;
         let asked = &mut self.runner.asked;
+        (self.stats, asked.frozen_after) = (before.0, before.1);
+        asked.refuted.truncate(before.2);
         (asked.any, asked.stop, asked.wrote, asked.passed, asked.panics) =
             (false, false, false, false, false);
         let outcome = outcome?;

@@ -30,7 +30,7 @@ pub trait View {
         let _ = (one, other);
     }
 
-    /// The handler sets a number: later reads of this run give the value.
+    /// The handler sets a number: later reads at this hit give the value.
     fn set(&mut self, what: Word, value: u64);
 
     /// Reads memory.
@@ -39,7 +39,7 @@ pub trait View {
     /// The first address that cannot be read.
     fn read(&mut self, core: &Core, address: u64, to: &mut [u8]) -> Result<(), u64>;
 
-    /// Writes memory, for the rest of this run.
+    /// Writes memory, for the rest of this hit.
     ///
     /// # Errors
     /// The first address that cannot be written.
@@ -136,7 +136,7 @@ pub fn is_writable(core: &Core, address: u64) -> bool {
     found.is_some_and(|found| found.writable && core.ram().contains(found.paddr, 1))
 }
 
-/// What a handler has written in one run: seen by that run alone.
+/// What handlers have written at one hit: seen by this handler and the later ones there.
 #[derive(Debug, Clone, Default)]
 pub struct Written {
     words: Vec<(Word, u64)>,
@@ -195,8 +195,14 @@ pub(super) struct Altered {
 }
 
 impl Altered {
-    pub fn new(differences: Arc<[Difference]>, through: bool) -> Self {
-        Self { differences, written: Written::default(), through }
+    /// With what earlier handlers have written at this trap.
+    pub fn new(differences: Arc<[Difference]>, written: Written, through: bool) -> Self {
+        Self { differences, written, through }
+    }
+
+    /// What was written.
+    pub fn into_written(self) -> Written {
+        self.written
     }
 }
 

@@ -1,7 +1,7 @@
 //! Differences between a guest and what a handler sees of it: a state in which the guest is not.
 //!
 //! They change what handlers read. The guest itself stays as it is: what a handler with differences writes is seen by that run of
-//! the handler alone, unless it is to go through ([`AlteredRun::through`]).
+//! the handler, and by altered runs of later handlers at the same hit, unless it is to go through ([`AlteredRun::through`]).
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -249,7 +249,7 @@ pub struct AlteredRun {
     pub run: u64,
     /// How what it sees differs from the guest.
     pub differences: Vec<Difference>,
-    /// Whether what it writes goes to the guest too. Otherwise only that run sees it.
+    /// Whether what it writes goes to the guest too. Otherwise only altered runs at that hit see it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub through: bool,
 }

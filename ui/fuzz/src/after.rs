@@ -1,6 +1,6 @@
 //! What the guest does after a handler: it runs on for a number of instructions, and is compared with its twin without probes.
 //!
-//! What the handler writes goes to the guest. If it writes at all, what it sees must be so in the guest: the registers and the
+//! What the handlers of the hit write goes to the guest. If they write at all, what they see must be so in the guest: the registers and the
 //! memory that differ are put there, and into the twin's guest. A handler that writes nothing sees the differences alone; its twin
 //! does not depend on them, so there is one for each real hit.
 
@@ -121,8 +121,9 @@ impl After {
         if !put.is_empty() {
             hits.session.apply(Command::Put { values: put })?;
         }
-        let altered = AlteredRun { point: hit.point, run: hit.run, differences: seen, through: true };
-        hits.session.apply(Command::Alter { name: hit.name.clone(), runs: vec![altered] })?;
+        for command in alter(hit.altered(&seen, true)) {
+            hits.session.apply(command)?;
+        }
         let limits = Limits::insns(hit.icount.saturating_add(self.insns));
         let ending = hits.session.run_until(&Condition::end(), &limits);
         Ok(match ending {
@@ -192,6 +193,18 @@ impl After {
         }
         Ok(())
     }
+}
+
+/// The commands that alter runs, one for each program.
+pub(crate) fn alter(runs: impl IntoIterator<Item = (String, AlteredRun)>) -> Vec<Command> {
+    let mut programs: Vec<(String, Vec<AlteredRun>)> = Vec::new();
+    for (name, run) in runs {
+        match programs.iter_mut().find(|(own, _)| *own == name) {
+            Some((_, all)) => all.push(run),
+            None => programs.push((name, vec![run])),
+        }
+    }
+    programs.into_iter().map(|(name, runs)| Command::Alter { name, runs }).collect()
 }
 
 /// Where the guest is.

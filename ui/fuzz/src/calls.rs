@@ -12,14 +12,16 @@ use trapline_emu::Operands;
 use trapline_session::{Command, CommandError, Condition, Ending, Limits, Position, counted};
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::deaths::{Death, Deaths, is_reported};
 use crate::error::FuzzError;
-use crate::finding::{Finding, Folder};
+use crate::finding::{FellAt, Finding, Folder};
 use crate::hits::Hits;
 use crate::inputs::{Input, Place, gather, scatter};
-use crate::objectives::{Fallen, Objective, Objectives};
+use crate::objectives::{CRASH_TEXTS, Fallen, Objective, Objectives};
 use crate::patience::Ended;
 use crate::patience::Patience;
 use crate::report::{Endings, Knowledge, Report, Summary};
+use crate::returns::Returns;
 use crate::state::State;
 use crate::steps::{Back, Exception, Steps};
 use crate::subject::Subject;
@@ -35,6 +37,9 @@ const REAL_LIMIT: u64 = 1 << 28;
 const LONGER: u64 = 16;
 /// Most runs in which a finding is brought nearer to the real hit: a crash may take a million instructions.
 const MOST_TRIES: usize = 1500;
+
+/// Most instructions in which a kernel that dies says how, in the recording of a finding.
+const MOST_REPORT: u64 = 1 << 24;
 
 /// Where a call ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +79,8 @@ enum End {
     Refused,
     /// The kernel has jumped to this address, where there is no code.
     NoCode(u64),
+    /// The kernel has said that something is wrong.
+    Wrong(Death),
     /// The guest ended it.
     Guest(Ending),
     /// The search has ended meanwhile: what it would have done is not known.
@@ -85,12 +92,14 @@ struct Done {
     end: End,
     instructions: u64,
     digest: u64,
-    /// The program of a probe whose assertion did not hold.
-    refuted: Option<String>,
+    /// The assertions that did not hold, as the interposer takes them.
+    refuted: Vec<(u32, u32)>,
     /// The exception that was not handled to its end.
     fault: Option<Exception>,
-    /// The last block.
+    /// The last block of a function.
     last: u64,
+    /// The block that has returned to where no call was.
+    lost: Option<u64>,
 }
 
 /// See the module.
@@ -104,6 +113,10 @@ pub struct Calls {
     limit: u64,
     objectives: Objectives,
     condition: Condition,
+    /// Where its kernel says that something is wrong.
+    deaths: Deaths,
+    /// Returns to where no call was.
+    returns: Returns,
     coverage: Coverage,
     repeated: Coverage,
     /// How the calls ended.
@@ -144,8 +157,12 @@ impl Calls {
                 Err(other) => return Err(other),
             }
         }
-        let condition =
-            objectives.texts.iter().fold(Condition::end(), |condition, text| condition.or_crash_text(text));
+        let deaths = Deaths::of(&hits.session);
+        let functions = hits.session.target().symbols().functions();
+        let returns = Returns::new(functions.map(|function| function.addr));
+        let known = if deaths.are_known() || !objectives.has(Objective::Text) { &[] } else { CRASH_TEXTS };
+        let texts = known.iter().copied().chain(objectives.texts.iter().map(String::as_str));
+        let condition = texts.fold(Condition::end(), Condition::or_crash_text);
         let coverage = || Coverage::of_size(Steps::SLOTS);
         let mut calls = Self {
             hits,
@@ -155,6 +172,8 @@ impl Calls {
             limit: LEAST_LIMIT,
             objectives,
             condition,
+            deaths,
+            returns,
             coverage: coverage(),
             repeated: coverage(),
             endings: Endings::default(),
@@ -184,6 +203,7 @@ impl Calls {
                 End::Returned => None,
                 End::Guest(ending) => Some(ending.to_string()),
                 End::NoCode(_) => Some("it jumps to where there is no code".to_owned()),
+                End::Wrong(death) => Some(death.to_string()),
                 End::TooLong | End::Refused => {
                     Some(format!("it has run for {}", counted(done.instructions, "instruction")))
                 }
@@ -265,14 +285,15 @@ impl Calls {
         self.begins.get(hit).map(|(places, _)| places.as_slice()).unwrap_or_default()
     }
 
-    /// The instruction count at which the call of a state ends.
+    /// The instruction count at which the call of a state ends, with the report of a kernel that dies.
     ///
     /// # Errors
     /// The machine cannot be brought to the hit.
     pub fn end(&mut self, state: &State) -> Result<u64, FuzzError> {
         let begin = self.hits.list.get(state.first).map_or(0, |hit| hit.icount);
         let done = self.run_to_its_end(|calls| calls.call(state, None))?;
-        Ok(begin.saturating_add(done.instructions))
+        let report = if done.end == End::Wrong(Death::Dies) { MOST_REPORT } else { 0 };
+        Ok(begin.saturating_add(done.instructions).saturating_add(report))
     }
 
     /// One call. What it reaches is added to the coverage.
@@ -293,8 +314,15 @@ impl Calls {
         if let Some(why) = &self.failed {
             return Err(FuzzError::Search(format!("the machine cannot run any more: {why}")));
         }
-        let mut done =
-            Done { end: End::Over, instructions: 0, digest: 0, refuted: None, fault: None, last: 0 };
+        let mut done = Done {
+            end: End::Over,
+            instructions: 0,
+            digest: 0,
+            refuted: Vec::new(),
+            fault: None,
+            last: 0,
+            lost: None,
+        };
         if self.patience.as_ref().is_some_and(Patience::is_over) {
             self.coverage.begin();
             return Ok(done);
@@ -325,15 +353,29 @@ impl Calls {
             // The guest may be idle: then no block begins.
             limits = limits.cancelled_by(patience.flag());
         }
-        let mut steps = Steps::new(&mut self.coverage, back, operands, self.patience.as_ref());
+        let shown = session.console().len();
+        let mut steps = Steps::new(
+            &mut self.coverage,
+            back,
+            operands,
+            (&self.deaths, &mut self.returns),
+            self.patience.as_ref(),
+        );
         steps.maps_code = self.maps_code;
-        let ending = session.run_followed(&self.condition, &limits, &mut steps);
-        let (no_code, is_over) = (steps.no_code, steps.is_over);
-        (done.fault, done.last) = (steps.fault, steps.last);
+        let ending = loop {
+            let ending = session.run_followed(&self.condition, &limits, &mut steps);
+            let survives = ending.is_none() && steps.death == Some(Death::Taints);
+            if !survives || session.console().get(shown..).is_some_and(is_reported) {
+                break ending;
+            }
+            steps.pass();
+        };
+        let (no_code, is_over, death) = (steps.no_code, steps.is_over, steps.death);
+        (done.fault, done.last, done.lost) = (steps.fault, steps.last_code, steps.lost);
         done.end = match ending {
             None if is_over => End::Over,
             Some(Ending::Interrupted) => End::Over,
-            None => no_code.map_or(End::Returned, End::NoCode),
+            None => no_code.map(End::NoCode).or(death.map(End::Wrong)).unwrap_or(End::Returned),
             Some(Ending::Limit) if self.until == Until::Return => End::TooLong,
             Some(Ending::Limit) => End::Returned,
             Some(ending) => End::Guest(ending),
@@ -371,6 +413,7 @@ impl Calls {
             End::Refused => self.endings.refused += 1,
             End::NoCode(_) => otherwise("the guest jumped to where there is no code".to_owned()),
             End::Guest(Ending::TripleFault(_)) => otherwise("the guest crashed: triple fault".to_owned()),
+            End::Wrong(death) => otherwise(death.to_string()),
             End::Guest(ending) => otherwise(ending.to_string()),
             End::Over => {}
         }
@@ -385,14 +428,16 @@ impl Calls {
         if is_whole && done.instructions > self.objectives.insns {
             self.fall(Objective::Insns, String::new());
         }
-        if let Some(program) = &done.refuted {
-            let name = program.clone();
-            if self.objectives.has(Objective::Assert) {
-                self.add(Fallen { objective: Objective::Assert, program: name, at: 0, what: "".into() });
+        for (probe, at) in &done.refuted {
+            if let Some((program, at)) = self.hits.place_of(*probe, *at)
+                && self.objectives.has(Objective::Assert)
+            {
+                self.add(Fallen { objective: Objective::Assert, program, at, what: "".into() });
             }
         }
         let ending = match &done.end {
-            End::NoCode(_) => return self.crash(Objective::GuestCrash, done),
+            End::NoCode(_) | End::Wrong(Death::Dies) => return self.crash(Objective::GuestCrash, done),
+            End::Wrong(Death::Taints) => return self.crash(Objective::Text, done),
             End::Guest(ending) => ending,
             _ => return,
         };
@@ -418,11 +463,14 @@ impl Calls {
         }
     }
 
-    /// Where a call crashed: at the exception; or where the code came from, if that is not code of the kernel.
+    /// Where a call crashed: at the exception; or where the code came from, if that is not code of the kernel, or a return has lost its
+    /// way.
     fn place(&self, done: &Done) -> String {
         let session = &self.hits.session;
         let (at, before) = done.fault.map_or((done.last, done.last), |fault| (fault.at, fault.before));
-        let symbol = session.symbol_of(at).or_else(|| Some(format!("after {}", session.symbol_of(before)?)));
+        let symbol = session.symbol_of(at).filter(|_| done.lost.is_none() && !self.deaths.is_data(at));
+        let before = done.lost.unwrap_or(before);
+        let symbol = symbol.or_else(|| Some(format!("after {}", session.symbol_of(before)?)));
         symbol.unwrap_or_else(|| "unknown code".to_owned())
     }
 
@@ -472,7 +520,8 @@ fn begin_of(
     if until != Until::Return {
         return Ok((places, None));
     }
-    let at_call = interposer.is_some_and(|interposer| interposer.is_at_call(hit.probe));
+    let probe = hit.handlers.first().map(|handler| handler.probe);
+    let at_call = interposer.zip(probe).is_some_and(|(all, probe)| all.is_at_call(probe));
     let back = at_call.then(|| Back::of(core)).flatten();
     let back = back.ok_or_else(|| FuzzError::Objective(
         "where the probe is, no return address is on top of the stack: use an entry probe, such as fbt::NAME:entry, or --until with an instruction count".to_owned(),
@@ -528,11 +577,12 @@ impl Subject for Calls {
         self.endings.calls
     }
 
-    /// The instruction count of the exception, or at the end of the call.
-    fn executed(&mut self, state: &State, _: &Fallen) -> Result<u64, FuzzError> {
-        let begin = self.hits.list.get(state.first).map_or(0, |hit| hit.icount);
+    /// At the exception, or at the end of the call.
+    fn fell_at(&mut self, state: &State, _: &Fallen) -> Result<FellAt, FuzzError> {
+        let (hit, begin) = self.hits.list.get(state.first).map_or((0, 0), |hit| (hit.number, hit.icount));
         let done = self.run_to_its_end(|calls| calls.call(state, None))?;
-        Ok(done.fault.map_or(begin.saturating_add(done.instructions), |fault| fault.icount))
+        let icount = done.fault.map_or(begin.saturating_add(done.instructions), |fault| fault.icount);
+        Ok(FellAt { hit, icount, ..FellAt::default() })
     }
 
     fn most_tries(&self) -> usize {
@@ -561,6 +611,10 @@ impl Subject for Calls {
 
     fn shown(&self) -> Vec<String> {
         of_calls(self)
+    }
+
+    fn is_whole(&self) -> bool {
+        true
     }
 
     fn objectives(&self) -> &Objectives {

@@ -39,7 +39,7 @@ pub struct Scope {
     pub hits: usize,
     /// Bytes of RAM.
     pub ram: u64,
-    /// Local and global variables of the programs, at most.
+    /// Local variables of all programs, and global ones.
     pub variables: (usize, usize),
     /// Whether the initial values of variables are changed.
     pub vary_variables: bool,
@@ -52,14 +52,12 @@ impl Scope {
     #[must_use]
     pub fn of(hits: &Hits, vary_variables: bool, vary_hits: bool) -> Self {
         let core = hits.session.core();
-        let limits = || hits.list.iter().map(|hit| hit.handler.limits());
-        let most =
-            |count: fn(&trapline_rpn::Limits) -> u32| limits().map(count).max().unwrap_or_default() as usize;
+        let variables = hits.list.last().map(|hit| hit.variables.variables());
         Self {
             word: hits.session.target().width().bytes(),
             hits: hits.list.len(),
             ram: core.ram().layout().end(),
-            variables: (most(|limits| limits.vars), most(|limits| limits.gvars)),
+            variables: variables.map_or((0, 0), |(local, global)| (local.len(), global.len())),
             vary_variables,
             vary_hits,
         }

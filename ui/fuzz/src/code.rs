@@ -5,7 +5,8 @@ use std::sync::Arc;
 use trapline_interposer::ProgramId;
 use trapline_rpn::{Op, OperandKind, Reg, Shape, Verified, by_index, services};
 
-use crate::hits::Hit;
+use crate::hits::{Handler, Hits};
+use crate::units::is_same;
 
 /// How an operation compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,11 +24,11 @@ pub enum Compares {
 /// Slots of the map for one comparison: the number of equal low bits.
 pub const SLOTS: usize = 66;
 
-/// Code that is stored once: of one RPN program, or of one clause of D.
+/// The code of a [`Unit`](crate::units::Unit) that is searched.
 pub struct Code {
     /// The program.
     program: ProgramId,
-    /// Its name; with the line if the program has other code too.
+    /// The name of its unit.
     pub name: String,
     /// How each operation compares, and the number of the comparison.
     pub compares: Vec<(Compares, u32)>,
@@ -76,63 +77,65 @@ fn asks_machine(verified: &Verified) -> bool {
 }
 
 impl Code {
-    /// Whether it is that of a hit.
-    fn holds(&self, hit: &Hit) -> bool {
-        let shares = |(_, handler): &(usize, Arc<Verified>)| handler.shares_code(&hit.handler);
-        self.program == hit.program && self.handlers.iter().any(shares)
+    /// Whether it is that of a handler.
+    fn holds(&self, handler: &Handler) -> bool {
+        let same = |(_, own): &(usize, Arc<Verified>)| is_same(own, &handler.verified);
+        self.program == handler.program && self.handlers.first().is_some_and(same)
     }
-}
 
-/// How the handler of each hit is called: as its program, with the line if other handlers of this program have hits too.
-#[must_use]
-pub fn names(hits: &[Hit]) -> Vec<String> {
-    let several = |hit: &Hit| hits.iter().any(|other| other.program == hit.program && other.line != hit.line);
-    let name = |hit: &Hit| if several(hit) { format!("{}:{}", hit.name, hit.line) } else { hit.name.clone() };
-    hits.iter().map(name).collect()
-}
-
-/// The code of the handlers of these hits, where each hit has its own, and the number of comparisons.
-#[must_use]
-pub fn of_hits(hits: &[Hit]) -> (Vec<Code>, Vec<usize>, usize) {
-    let mut all: Vec<Code> = Vec::new();
-    let (mut places, mut count) = (Vec::new(), 0);
-    for hit in hits {
-        let at = all.iter().position(|code| code.holds(hit)).unwrap_or_else(|| {
-            let length = hit.handler.program_instructions();
-            all.push(Code {
-                program: hit.program,
-                name: String::new(),
-                compares: vec![(Compares::Nothing, 0); length],
-                reached: vec![false; length],
-                handlers: Vec::new(),
-                needs_machine: false,
-            });
-            all.len() - 1
-        });
-        places.push(at);
-        let Some(code) = all.get_mut(at) else { continue };
-        if code.handlers.iter().any(|(point, _)| *point == hit.point) {
-            continue;
+    /// That of a handler, without what its operations do.
+    fn of(handler: &Handler, name: &str) -> Self {
+        let length = handler.verified.program_instructions();
+        Self {
+            program: handler.program,
+            name: name.to_owned(),
+            compares: vec![(Compares::Nothing, 0); length],
+            reached: vec![false; length],
+            handlers: Vec::new(),
+            needs_machine: false,
         }
-        code.handlers.push((hit.point, Arc::clone(&hit.handler)));
-        code.needs_machine |= asks_machine(&hit.handler);
-        for (own, insn) in (0u32..).zip(hit.handler.code()) {
-            let Some(place) = hit.handler.of_program(own) else { continue };
+    }
+
+    /// Adds the handler of a probe point; there were so many comparisons before.
+    fn add(&mut self, handler: &Handler, count: &mut u32) {
+        if self.handlers.iter().any(|(point, _)| *point == handler.point) {
+            return;
+        }
+        let verified = &handler.verified;
+        self.handlers.push((handler.point, Arc::clone(verified)));
+        self.needs_machine |= asks_machine(verified);
+        for (own, insn) in (0u32..).zip(verified.code()) {
+            let Some(place) = verified.of_program(own) else { continue };
             let kind = compares(insn.op);
-            if let Some(slot) = code.compares.get_mut(place as usize)
+            if let Some(slot) = self.compares.get_mut(place as usize)
                 && slot.0 == Compares::Nothing
                 && kind != Compares::Nothing
             {
-                *slot = (kind, count);
-                count += 1;
+                *slot = (kind, *count);
+                *count += 1;
             }
         }
     }
-    for (place, code) in all.iter_mut().enumerate() {
-        let hit = hits.iter().zip(&places).find(|(_, at)| **at == place).map(|(hit, _)| hit);
-        let Some(hit) = hit else { continue };
-        let alone = hits.iter().zip(&places).all(|(other, at)| other.program != hit.program || *at == place);
-        code.name = if alone { hit.name.clone() } else { format!("{}:{}", hit.name, hit.line) };
+}
+
+/// The code of the handlers of these hits; where each handler of each hit has its own; and the number of comparisons.
+#[must_use]
+pub fn of_hits(hits: &Hits) -> (Vec<Code>, Vec<Vec<usize>>, usize) {
+    let mut all: Vec<Code> = Vec::new();
+    let (mut places, mut count) = (Vec::new(), 0);
+    for hit in &hits.list {
+        let mut own = Vec::new();
+        for handler in &hit.handlers {
+            let at = all.iter().position(|code| code.holds(handler)).unwrap_or_else(|| {
+                all.push(Code::of(handler, hits.name(handler)));
+                all.len() - 1
+            });
+            own.push(at);
+            if let Some(code) = all.get_mut(at) {
+                code.add(handler, &mut count);
+            }
+        }
+        places.push(own);
     }
     (all, places, count as usize)
 }

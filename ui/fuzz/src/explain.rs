@@ -14,36 +14,27 @@ use crate::patience::Patience;
 use crate::state::State;
 use crate::trials::Trials;
 
+/// Most runs of bytes that are shown of one difference of memory.
+const MOST_RUNS: usize = 8;
+
 /// A difference in words, beside what the real hit has.
-pub fn words(difference: &Difference, hit: &Hit, wide: bool) -> String {
-    match difference {
+pub fn words(difference: &Difference, hit: &Hit, wide: bool) -> Vec<String> {
+    let one = match difference {
         Difference::Word { what, value } => {
             let name = what.name(wide);
-            match hit.words.get(*what) {
+            match hit.word(*what) {
                 Some(real) => format!("{name} is {value:#x}; at the real hit it is {real:#x}"),
                 None => format!("{name} is {value:#x}; at the real hit the handler does not ask for it"),
             }
         }
-        Difference::Memory { address, bytes } => {
-            let real = real_bytes(hit, *address, bytes.len());
-            let page = address & !(PAGE - 1);
-            let absent = matches!(hit.pages.get(&page), Some(Page::Absent));
-            let was = match real.iter().copied().collect::<Option<Vec<u8>>>() {
-                _ if absent => "its page is absent".to_owned(),
-                Some(real) => format!("it holds {}", shown(&real)),
-                None => "the handler does not read it".to_owned(),
-            };
-            let many = if bytes.len() == 1 { "byte" } else { "bytes" };
-            format!(
-                "memory {address:#x} holds {} ({} {many}); at the real hit {was}",
-                shown(bytes),
-                bytes.len()
-            )
-        }
+        Difference::Memory { address, bytes } => return memory(*address, bytes, hit),
         Difference::Absent { page } => format!("the page {page:#x} cannot be read; at the real hit it can"),
         Difference::Name(name) => format!("the task's name is \"{}\"", name.escape_ascii()),
         Difference::Local { number, value } => {
-            format!("local variable {number} is {value:#x} before the handler runs")
+            let (owner, own) = hit.local(*number).map_or((None, *number), |(own, n)| (Some(own), n));
+            let alone = hit.handlers.iter().all(|other| owner.is_none_or(|own| own.program == other.program));
+            let of = owner.filter(|_| !alone).map_or(String::new(), |owner| format!(" of {}", owner.name));
+            format!("local variable {own}{of} is {value:#x} before the handler runs")
         }
         Difference::Global { number, value } => {
             format!("global variable {number} is {value:#x} before the handler runs")
@@ -51,7 +42,39 @@ pub fn words(difference: &Difference, hit: &Hit, wide: bool) -> String {
         Difference::Processor { register, bytes } => {
             format!("{} holds {}", Word::register(Context::Current, *register).name(wide), shown(bytes))
         }
+    };
+    vec![one]
+}
+
+/// The bytes that differ, in words: a line for each run of them.
+fn memory(address: u64, bytes: &[u8], hit: &Hit) -> Vec<String> {
+    let page = address & !(PAGE - 1);
+    let absent = matches!(hit.pages.get(&page), Some(Page::Absent));
+    let real = real_bytes(hit, address, bytes.len()).into_iter().collect::<Option<Vec<u8>>>();
+    let line = |at: usize, bytes: &[u8], was: &str| {
+        let (address, many) = (address.wrapping_add(at as u64), counted(bytes.len() as u64, "byte"));
+        format!("memory {address:#x} holds {} ({many}); at the real hit {was}", shown(bytes))
+    };
+    let Some(real) = real.filter(|_| !absent) else {
+        let was = if absent { "its page is absent" } else { "the handler does not read it" };
+        return vec![line(0, bytes, was)];
+    };
+    let differs: Vec<bool> = bytes.iter().zip(&real).map(|(now, was)| now != was).collect();
+    let mut at = 0;
+    let mut lines = Vec::new();
+    for run in differs.chunk_by(|one, other| one == other) {
+        let (end, differs) = (at + run.len(), run.first() == Some(&true));
+        if let (true, Some(now), Some(was)) = (differs, bytes.get(at..end), real.get(at..end)) {
+            lines.push(line(at, now, &format!("it holds {}", shown(was))));
+        }
+        at = end;
     }
+    let left = lines.len().saturating_sub(MOST_RUNS);
+    lines.truncate(MOST_RUNS);
+    if left > 0 {
+        lines.push(format!("and {} more places nearby", left));
+    }
+    lines
 }
 
 /// At most 16 bytes as digits, in the order of their addresses.
@@ -96,7 +119,8 @@ fn of_call(
                 }
             }
             Difference::Word { what: what @ Word::Register { register, .. }, .. } => {
-                hit.words.insert(*what, processor_register(core, *register).unwrap_or_default());
+                let value = processor_register(core, *register).unwrap_or_default();
+                hit.handlers.iter_mut().for_each(|handler| handler.words.insert(*what, value));
             }
             _ => {}
         }
@@ -110,9 +134,10 @@ fn of_call(
     if values.is_empty() {
         lines.push("  everything is as at the real hit".to_owned());
     }
-    lines.extend(values.iter().map(|value| format!("  {}", words(value, hit, wide))));
+    lines.extend(values.iter().flat_map(|value| words(value, hit, wide)).map(|text| format!("  {text}")));
     let what = match told.what.as_str() {
-        "" => String::new(),
+        "" if told.by.is_empty() || told.by == told.program => String::new(),
+        "" => format!(" at operation {} of {}", told.operation.1, told.by),
         // Where the code came from that is none.
         what if what.starts_with("after ") => format!(" {what}"),
         what => format!(" at {what}"),
@@ -129,17 +154,18 @@ fn of_handlers(
     recording: &Recording,
     places: &Places,
     told: &Told,
-    (runs, put): (&[AlteredRun], &[Difference]),
+    (programs, put): (&[(String, Vec<AlteredRun>)], &[Difference]),
     file: &str,
 ) -> Result<Vec<String>, FuzzError> {
-    let hits = Hits::before(recording, places, told.at.icount, runs.len().max(1) * 4)?;
-    let first = runs.first().and_then(|run| {
-        hits.list
-            .iter()
-            .position(|hit| hit.name == told.program && hit.point == run.point && hit.run == run.run)
-    });
-    let Some(first) = first else { return Err(FuzzError::NotAFinding(file.to_owned())) };
-    let mut state = State { first, hits: runs.iter().map(|run| run.differences.clone()).collect() };
+    let runs = || programs.iter().flat_map(|(_, runs)| runs);
+    let hits = Hits::before(recording, places, told.at.icount, runs().count().max(1) * 4)?;
+    let altered = hits.list.iter().map(|hit| hit.unaltered(programs));
+    let mut altered = altered.enumerate().skip_while(|(_, differences)| differences.is_none());
+    let Some((first, Some(differences))) = altered.next() else {
+        return Err(FuzzError::NotAFinding(file.to_owned()));
+    };
+    let mut state = State { first, hits: vec![differences] };
+    state.hits.extend(altered.map_while(|(_, differences)| differences));
     if let Some(first) = state.hits.first_mut() {
         first.splice(0..0, put.iter().cloned());
     }
@@ -147,44 +173,27 @@ fn of_handlers(
     // What the real hits have of all that is asked for.
     trials.learn(&State { first, hits: vec![Vec::new(); state.hits.len()] })?;
     trials.learn(&state)?;
+    let hits = trials.hits();
+    let wide = hits.session.target().width().bytes() == 8;
     let mut lines = Vec::new();
-    let (mut number, mut last) = (Some(first), first);
-    let wide = trials.hits().session.target().width().bytes() == 8;
-    let symbols = |ip: u64| {
-        let symbol = trials.hits().session.target().symbol(ip);
-        symbol.map_or(String::new(), |symbol| format!(" {symbol}"))
-    };
-    for differences in &state.hits {
-        let Some(hit) = number.and_then(|number| trials.hits().list.get(number)) else { break };
-        lines.push(format!(
-            "{}, run {} at {:#x}{}, after {} instructions:",
-            hit.name,
-            hit.run,
-            hit.ip,
-            symbols(hit.ip),
-            hit.icount
-        ));
+    for (hit, differences) in hits.list.iter().skip(first).zip(&state.hits) {
+        lines.push(of_hit(hits, hit));
         if differences.is_empty() {
             lines.push("  everything is as at the real hit".to_owned());
         }
-        lines.extend(differences.iter().map(|difference| {
+        lines.extend(differences.iter().flat_map(|difference| {
             let in_guest = if put.contains(difference) { "in the guest, too: " } else { "" };
-            format!("  {in_guest}{}", words(difference, hit, wide))
+            words(difference, hit, wide).into_iter().map(move |text| format!("  {in_guest}{text}"))
         }));
-        last = number.unwrap_or(last);
-        number = number.and_then(|number| trials.hits().after(number));
     }
-    let handler = trials.hits().list.get(last).map(|hit| (hit.handler.code(), hit.probe));
-    let operation = handler.and_then(|(code, probe)| {
-        let insn = code.get(told.operation as usize)?.to_text();
-        let line = trials.hits().session.interposer()?.handler(probe)?.1.line(told.operation as u32);
-        let line = if line > 0 { format!(", line {line}") } else { String::new() };
-        Some(format!("operation {} ({insn}{line})", told.operation))
-    });
-    let place = operation.unwrap_or_else(|| format!("operation {}", told.operation));
+    let last = hits.list.get(first + state.hits.len() - 1);
     let what = if told.what.is_empty() { String::new() } else { format!(" {}", told.what) };
-    lines.push(match runs.iter().any(|run| run.through) {
-        false => format!("Then the objective {} falls{what} at {place}.", told.objective),
+    lines.push(match runs().any(|run| run.through) {
+        false => {
+            let place = last.and_then(|hit| operation(hits, hit, told.operation));
+            let place = place.unwrap_or_else(|| format!("operation {}", told.operation.1));
+            format!("Then the objective {} falls{what} at {place}.", told.objective)
+        }
         true => format!(
             "What the handler writes goes to the guest. Then the objective {} falls{what}, at most {} later.",
             told.objective,
@@ -192,4 +201,22 @@ fn of_handlers(
         ),
     });
     Ok(lines)
+}
+
+/// A hit in words: its handlers, in order, and where it is.
+fn of_hit(hits: &Hits, hit: &Hit) -> String {
+    let handlers: Vec<String> =
+        hit.handlers.iter().map(|one| format!("{}, run {}", hits.name(one), one.run)).collect();
+    let symbol = hits.session.target().symbol(hit.ip).map_or(String::new(), |symbol| format!(" {symbol}"));
+    format!("{} at {:#x}{symbol}, after {} instructions:", handlers.join(", then "), hit.ip, hit.icount)
+}
+
+/// An operation in words, with that of several handlers whose it is.
+fn operation(hits: &Hits, hit: &Hit, (handler, at): (usize, u64)) -> Option<String> {
+    let own = hit.handlers.get(handler)?;
+    let insn = own.verified.code().get(at as usize)?.to_text();
+    let line = hits.session.interposer()?.handler(own.probe)?.1.line(at as u32);
+    let line = if line > 0 { format!(", line {line}") } else { String::new() };
+    let of = if hit.handlers.len() > 1 { format!(" of {}", hits.name(own)) } else { String::new() };
+    Some(format!("operation {at}{of} ({insn}{line})"))
 }

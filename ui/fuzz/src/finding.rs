@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use trapline_interposer::{AlteredRun, Difference};
 use trapline_session::{
-    Command, Condition, Ending, Event, GuestBuilder, Limits, Moment, Observer, OwnPrograms, Places, Position,
-    Recorder, Recording, Session, Way,
+    Command, Condition, Ending, Event, GuestBuilder, Limits, Moment, OwnPrograms, Places, Position, Recorder,
+    Recording, Session, Way,
 };
 
-use crate::after::Parts;
+use crate::after::{Parts, alter};
 use crate::error::FuzzError;
 use crate::hits::Hits;
 use crate::objectives::Fallen;
@@ -30,7 +30,20 @@ pub struct Finding {
     pub state: State,
     /// The number of trials before it.
     pub trials: u64,
-    /// Operations that the last handler has executed when the objective falls.
+    /// Where in the run it falls.
+    pub at: FellAt,
+}
+
+/// Where in a run an objective falls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FellAt {
+    /// The hit, as the run counts them.
+    pub hit: u64,
+    /// The instruction count.
+    pub icount: u64,
+    /// The handler of the hit, from 0.
+    pub handler: usize,
+    /// Operations that handlers at this instruction count have executed.
     pub executed: u64,
 }
 
@@ -53,13 +66,6 @@ pub struct Onward {
     pub parts: Parts,
 }
 
-/// An observer that drops everything.
-struct Nobody;
-
-impl Observer for Nobody {
-    type Error = std::convert::Infallible;
-}
-
 impl Folder<'_> {
     /// Writes a finding of handlers; returns its file. If the objective is one of the guest's, it runs on after the first handler.
     ///
@@ -71,27 +77,28 @@ impl Folder<'_> {
         hits: &Hits,
         onward: Option<Onward>,
     ) -> Result<PathBuf, FuzzError> {
-        let mut runs = runs(&finding.state, hits);
-        let at = |number: usize| hits.list.get(number).map(|hit| (hit.icount, hit.name.clone()));
-        let Some((first, name)) = at(finding.state.first) else { return Ok(self.path(finding)) };
-        if onward.is_some() {
-            runs.truncate(1);
-        }
-        let last = runs.last().map_or(first, |(number, _)| at(*number).map_or(first, |(icount, _)| icount));
-        let hit = runs.last().and_then(|(number, _)| hits.list.get(*number)).map(|hit| hit.number);
-        let Fallen { objective, program, at, what } = &finding.fallen;
-        let about = json!({ "objective": objective.name(), "program": program, "operation": at, "what": what, "hit": hit,
-            "executed": finding.executed });
-        let end = onward.as_ref().map_or(last.saturating_add(1), |on| first.saturating_add(on.insns));
+        let Some(first) = hits.list.get(finding.state.first).map(|hit| hit.icount) else {
+            return Ok(self.path(finding));
+        };
         let mut commands = Vec::new();
-        if let Some(Onward { parts: Parts { put, seen }, .. }) = onward {
-            if !put.is_empty() {
-                commands.push(Command::Put { values: put });
+        let (runs, end) = match onward {
+            None => {
+                let (runs, last) = runs(&finding.state, hits);
+                (runs, last.saturating_add(1))
             }
-            runs.iter_mut().for_each(|(_, run)| (run.differences, run.through) = (seen.clone(), true));
-        }
-        let runs = runs.into_iter().map(|(_, run)| run).collect();
-        commands.push(Command::Alter { name, runs });
+            Some(Onward { insns, parts: Parts { put, seen } }) => {
+                if !put.is_empty() {
+                    commands.push(Command::Put { values: put });
+                }
+                let runs = hits.list.get(finding.state.first).map(|hit| hit.altered(&seen, true));
+                (runs.unwrap_or_default(), first.saturating_add(insns))
+            }
+        };
+        commands.extend(alter(runs));
+        let Fallen { objective, program, at, what } = &finding.fallen;
+        let FellAt { icount, handler, executed, .. } = finding.at;
+        let about = json!({ "objective": objective.name(), "program": program, "operation": at, "what": what,
+            "icount": icount, "handler": handler, "executed": executed });
         self.record(finding, about, first, commands, |session| {
             session.run_until(&Condition::end(), &Limits::insns(end))
         })
@@ -109,11 +116,12 @@ impl Folder<'_> {
         condition: &Condition,
         end: u64,
     ) -> Result<PathBuf, FuzzError> {
-        let hit = hits.list.get(finding.state.first).map(|hit| (hit.icount, hit.number));
-        let Some((first, number)) = hit else { return Ok(self.path(finding)) };
-        let Fallen { objective, program, what, .. } = &finding.fallen;
-        let about = json!({ "objective": objective.name(), "function": function, "program": program, "what": what,
-            "hit": number, "executed": finding.executed });
+        let Some(first) = hits.list.get(finding.state.first).map(|hit| hit.icount) else {
+            return Ok(self.path(finding));
+        };
+        let Fallen { objective, program, what, at } = &finding.fallen;
+        let about = json!({ "objective": objective.name(), "function": function, "program": program, "operation": at,
+            "what": what, "icount": finding.at.icount });
         let values = finding.state.hits.first().cloned().unwrap_or_default();
         self.record(finding, about, first, vec![Command::Put { values }], |session| {
             session.run_until(condition, &Limits::insns(end))
@@ -167,7 +175,7 @@ impl Folder<'_> {
         let mut course = self.recording.course(Way::Same, OwnPrograms::Stay);
         session.begin_as(&mut course).map_err(|diverged| FuzzError::Diverged(diverged.to_string()))?;
         let to = Position::At { icount: to, ordinal: 0 };
-        let Ok(followed) = session.follow(&mut course, Some(to), &Limits::none(), &mut Nobody);
+        let Ok(followed) = session.follow(&mut course, Some(to), &Limits::none(), &mut ());
         followed.map_err(|error| FuzzError::Diverged(error.to_string()))?;
         for command in commands {
             session.apply(command)?;
@@ -180,17 +188,15 @@ impl Folder<'_> {
     }
 }
 
-/// The altered runs of a state, each with the number of its real hit.
-fn runs(state: &State, hits: &Hits) -> Vec<(usize, AlteredRun)> {
-    let mut number = Some(state.first);
-    let mut runs = Vec::new();
+/// The altered runs of a state, each with the name of its program, and the instruction count of the last.
+fn runs(state: &State, hits: &Hits) -> (Vec<(String, AlteredRun)>, u64) {
+    let (mut number, mut runs, mut last) = (Some(state.first), Vec::new(), 0);
     for differences in &state.hits {
         let Some((at, hit)) = number.and_then(|number| Some((number, hits.list.get(number)?))) else { break };
-        let differences = differences.clone();
-        runs.push((at, AlteredRun { point: hit.point, run: hit.run, differences, through: false }));
-        number = hits.after(at);
+        runs.extend(hit.altered(differences, false));
+        (number, last) = (hits.after(at), hit.icount);
     }
-    runs
+    (runs, last)
 }
 
 /// What the recording of a finding says.
@@ -198,12 +204,14 @@ fn runs(state: &State, hits: &Hits) -> Vec<(usize, AlteredRun)> {
 pub struct Told {
     /// The objective, the operation, and the exception if it is one.
     pub objective: String,
-    /// The operation at which it fell.
-    pub operation: u64,
+    /// The handler of the last hit, and the operation at which it fell.
+    pub operation: (usize, u64),
     /// The exception; where the guest crashed.
     pub what: String,
     /// The program, or the probe of a function.
     pub program: String,
+    /// The program that has told it: that of a handler, or the probe of a function.
+    pub by: String,
     /// When the differences were applied.
     pub at: Moment,
     /// What they were applied to.
@@ -213,8 +221,8 @@ pub struct Told {
 /// What a finding changes.
 #[derive(Debug, Clone)]
 pub enum Changed {
-    /// What handlers see at these runs; and what was put into the guest before the first.
-    Runs(Vec<AlteredRun>, Vec<Difference>),
+    /// What handlers of these programs see at these runs; and what was put into the guest before the first.
+    Runs(Vec<(String, Vec<AlteredRun>)>, Vec<Difference>),
     /// The inputs of a function.
     Inputs(Vec<Difference>),
 }
@@ -233,26 +241,31 @@ impl Told {
             Event::Command(Command::Put { values }) => Some((logged.at, values.clone())),
             _ => None,
         });
-        let altered = recording.log().iter().find_map(|logged| match &logged.event {
+        let mut altered = recording.log().iter().filter_map(|logged| match &logged.event {
             Event::Command(Command::Alter { name, runs }) => Some((logged.at, name.clone(), runs.clone())),
             _ => None,
         });
-        let changed = match (altered, put) {
+        let changed = match (altered.next(), put) {
             (Some((at, name, runs)), put) => {
-                Some((at, name, Changed::Runs(runs, put.map(|(_, values)| values).unwrap_or_default())))
+                let others = altered.map(|(_, name, runs)| (name, runs));
+                let all = std::iter::once((name, runs)).chain(others).collect();
+                Some((at, Changed::Runs(all, put.map(|(_, values)| values).unwrap_or_default())))
             }
-            (None, Some((at, values))) => Some((at, text("function"), Changed::Inputs(values))),
+            (None, Some((at, values))) => Some((at, Changed::Inputs(values))),
             (None, None) => None,
         };
         let about = recording.config().about.get(ABOUT);
-        let (Some((at, program, changed)), Some(about)) = (changed, about) else {
+        let (Some((at, changed)), Some(about)) = (changed, about) else {
             return Err(FuzzError::NotAFinding(name.to_owned()));
         };
+        let number = |key: &str| about.get(key).and_then(serde_json::Value::as_u64).unwrap_or_default();
+        let program = if matches!(changed, Changed::Inputs(_)) { text("function") } else { text("program") };
         Ok(Self {
             objective: text("objective"),
-            operation: about.get("operation").and_then(serde_json::Value::as_u64).unwrap_or_default(),
+            operation: (usize::try_from(number("handler")).unwrap_or(usize::MAX), number("operation")),
             what: text("what"),
             program,
+            by: text("program"),
             at,
             changed,
         })
@@ -265,8 +278,5 @@ impl Told {
 pub fn position(recording: &Recording) -> Option<Position> {
     let about = recording.config().about.get(ABOUT)?;
     let number = |key: &str| about.get(key).and_then(serde_json::Value::as_u64);
-    if about.get("function").is_some() {
-        return Some(Position::At { icount: number("executed")?, ordinal: 0 });
-    }
-    Some(Position::InHit { hit: number("hit")?, operation: number("executed")? })
+    Some(Position::At { icount: number("icount")?, ordinal: number("executed").unwrap_or(0) })
 }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use trapline_rpn::{Insn, Op};
 use trapline_session::counted;
 
+use crate::code::Code;
 use crate::error::FuzzError;
-use crate::finding::{Finding, Folder, Onward};
+use crate::finding::{FellAt, Finding, Folder, Onward};
 use crate::hits::Hits;
 use crate::objectives::{Fallen, Objective, Objectives};
 use crate::patience::Ended;
@@ -14,6 +15,7 @@ use crate::report::{Knowledge, Report};
 use crate::state::State;
 use crate::subject::Subject;
 use crate::trials::Trials;
+use crate::units::{Reach, Unit};
 use crate::watch::Coverage;
 
 impl Subject for Trials {
@@ -41,8 +43,8 @@ impl Subject for Trials {
         self.summary.trials
     }
 
-    fn executed(&mut self, state: &State, fallen: &Fallen) -> Result<u64, FuzzError> {
-        Self::executed(self, state, fallen)
+    fn fell_at(&mut self, state: &State, fallen: &Fallen) -> Result<FellAt, FuzzError> {
+        Self::fell_at(self, state, fallen)
     }
 
     fn later(&mut self, state: &State) -> Result<Option<State>, FuzzError> {
@@ -71,6 +73,10 @@ impl Subject for Trials {
         of_handlers(self)
     }
 
+    fn is_whole(&self) -> bool {
+        is_whole(self)
+    }
+
     fn objectives(&self) -> &Objectives {
         Self::objectives(self)
     }
@@ -97,27 +103,53 @@ fn written(code: &[Insn]) -> &[Insn] {
     }
 }
 
+/// The operations of a unit: how many there are, and those that were not reached.
+fn operations(code: &Code) -> (usize, Vec<String>) {
+    let (mut all, mut not) = (0, Vec::new());
+    for (_, handler) in &code.handlers {
+        let operations = handler.code();
+        for (own, insn) in (0u32..).zip(written(&operations)) {
+            all += 1;
+            let place = handler.of_program(own).unwrap_or(own) as usize;
+            if code.reached.get(place) != Some(&true) {
+                not.push(format!("{own} {}", insn.to_text()));
+            }
+        }
+    }
+    (all, not)
+}
+
+/// The handlers that were not searched, by the reason.
+pub(crate) fn unsearched(units: &[Unit]) -> Vec<String> {
+    let reasons = [
+        (Reach::NotHit, "no hit that is kept runs them; --hits keeps more, --at others"),
+        (Reach::Elsewhere, "they do not run before an instruction"),
+    ];
+    let of = |reach: Reach| units.iter().filter(move |unit| unit.reach == reach);
+    let some = reasons.into_iter().filter(|(reach, _)| of(*reach).next().is_some());
+    let line = |(reach, why): (Reach, &str)| {
+        let names: Vec<&str> = of(reach).map(|unit| unit.name.as_str()).collect();
+        format!("not searched: {} ({why})", names.join(", "))
+    };
+    some.map(line).collect()
+}
+
+/// Whether all handlers that are inserted were searched, and all of their operations reached.
+fn is_whole(trials: &Trials) -> bool {
+    let searched = trials.hits().units.iter().all(|unit| unit.reach == Reach::Searched);
+    searched && trials.code().iter().all(|code| operations(code).1.is_empty())
+}
+
 /// What handlers have shown.
 fn of_handlers(trials: &Trials) -> Vec<String> {
     let summary = &trials.summary;
     let mut lines = Vec::new();
     for code in trials.code() {
-        let (mut reached, mut all, mut not) = (0, 0, Vec::new());
-        for (_, handler) in &code.handlers {
-            let operations = handler.code();
-            for (own, insn) in (0u32..).zip(written(&operations)) {
-                all += 1;
-                let place = handler.of_program(own).unwrap_or(own) as usize;
-                if code.reached.get(place) == Some(&true) {
-                    reached += 1;
-                } else {
-                    not.push(format!("{own} {}", insn.to_text()));
-                }
-            }
-        }
+        let (all, mut not) = operations(code);
         if not.is_empty() {
             lines.push(format!("{}: all {all} operations were reached", code.name));
         } else {
+            let reached = all - not.len();
             let more = if not.len() > 8 { format!(", and {} more", not.len() - 8) } else { String::new() };
             not.truncate(8);
             lines.push(format!(
@@ -127,6 +159,7 @@ fn of_handlers(trials: &Trials) -> Vec<String> {
             ));
         }
     }
+    lines.extend(unsearched(&trials.hits().units));
     lines.push(format!(
         "the longest run has {}, the longest log {}",
         counted(summary.longest.into(), "operation"),
@@ -140,7 +173,7 @@ fn of_handlers(trials: &Trials) -> Vec<String> {
     }
     if trials.insns_after() > 0 {
         let insns = counted(trials.insns_after(), "instruction");
-        lines.push(format!("the guest ran on for {insns} after each first handler"));
+        lines.push(format!("the guest ran on for {insns} after each first hit"));
     }
     lines
 }

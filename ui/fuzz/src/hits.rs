@@ -1,19 +1,22 @@
 //! The real hits of a recorded run, with their states.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use trapline_emu::{Core, PAGE};
-use trapline_interposer::{ProgramId, TrialState, Word, is_writable};
+use trapline_interposer::{
+    AlteredRun, Difference, HandlerTrace, Interposer, ProgramId, TrialState, Word, is_writable,
+};
 use trapline_rpn::Verified;
 use trapline_session::{
     Found, Guest, GuestBuilder, HISTORY_MEM, OwnPrograms, Places, Position, Recording, SavedSession, Session,
-    Timeline, Way,
+    StopPoint, Timeline, Way,
 };
 
 use crate::error::FuzzError;
 use crate::patience::Patience;
+use crate::units::{self, Unit};
 
 /// A page of a real hit, as far as handlers have asked for it.
 #[derive(Debug, Clone)]
@@ -50,39 +53,128 @@ impl Words {
     }
 }
 
-/// One real hit, before its handler runs.
+/// One real hit, before its handlers run.
 pub struct Hit {
     /// The state of the session.
     saved: SavedSession,
+    /// The handlers, in the order in which they run.
+    pub handlers: Vec<Handler>,
+    /// The number of the first one's run among all hits of the run, from 1.
+    pub number: u64,
+    /// The instruction count.
+    pub icount: u64,
+    /// Operations of handlers that run at this instruction count and before this hit.
+    pub operations: u64,
+    /// The instruction pointer.
+    pub ip: u64,
+    /// The variables of all programs.
+    pub variables: TrialState,
+    /// The pages that handlers have asked for.
+    pub pages: BTreeMap<u64, Page>,
+}
+
+/// A handler at a real hit.
+pub struct Handler {
     /// The probe, as records count them.
     pub probe: u32,
     /// Its program.
     pub program: ProgramId,
-    /// Its name.
+    /// The program's name.
     pub name: String,
     /// The probe point in the program, from 0.
     pub point: usize,
     /// The number of the handler's run there, from 1.
     pub run: u64,
-    /// The number among all hits of the run, from 1.
-    pub number: u64,
-    /// The instruction count.
-    pub icount: u64,
-    /// The instruction pointer.
-    pub ip: u64,
     /// The handler.
-    pub handler: Arc<Verified>,
-    /// The line of its first operation; 0 if it is not known.
-    pub line: u32,
-    /// The variables.
-    pub variables: TrialState,
-    /// The numbers that handlers have asked for.
+    pub verified: Arc<Verified>,
+    /// Whether it is a clause of D.
+    pub is_clause: bool,
+    /// The numbers that it has asked for.
     pub words: Words,
-    /// The pages that handlers have asked for.
-    pub pages: BTreeMap<u64, Page>,
+}
+
+impl Handler {
+    /// Of a probe whose next run this is.
+    fn of(interposer: &Interposer, probe: u32) -> Option<Self> {
+        let (program, point, runs) = interposer.point_of(probe)?;
+        let name = interposer.programs().iter().find(|one| one.id == program)?.name.to_owned();
+        let verified = Arc::clone(interposer.handler(probe)?.0);
+        let is_clause = interposer.is_clause(probe);
+        Some(Self {
+            probe,
+            program,
+            name,
+            point,
+            run: runs + 1,
+            verified,
+            is_clause,
+            words: Words::default(),
+        })
+    }
 }
 
 impl Hit {
+    /// The value of a number, if a handler has asked for it.
+    #[must_use]
+    pub fn word(&self, what: Word) -> Option<u64> {
+        self.handlers.iter().find_map(|handler| handler.words.get(what))
+    }
+
+    /// The program of a local variable, and its number there. Differences of a hit count those of all programs.
+    #[must_use]
+    pub fn local(&self, number: u32) -> Option<(&Handler, u32)> {
+        self.handlers.iter().find_map(|handler| {
+            let locals = self.variables.locals(handler.program);
+            let own =
+                (number as usize).checked_sub(locals.start).filter(|_| locals.contains(&(number as usize)));
+            Some((handler, own? as u32))
+        })
+    }
+
+    /// The runs of its handlers, altered by these differences, each with the name of its program. The first handler of a program
+    /// gets the program's local variables, the first one of all the global ones.
+    #[must_use]
+    pub fn altered(&self, differences: &[Difference], through: bool) -> Vec<(String, AlteredRun)> {
+        let of = |n: usize, handler: &Handler| {
+            let is_first = self.handlers.iter().take(n).all(|other| other.program != handler.program);
+            let own = differences.iter().filter_map(|difference| match difference {
+                Difference::Local { number, value } => {
+                    let (owner, number) = self.local(*number)?;
+                    let own = is_first && owner.program == handler.program;
+                    own.then_some(Difference::Local { number, value: *value })
+                }
+                Difference::Global { .. } => (n == 0).then(|| difference.clone()),
+                other => Some(other.clone()),
+            });
+            let (point, run, differences) = (handler.point, handler.run, own.collect());
+            (handler.name.clone(), AlteredRun { point, run, differences, through })
+        };
+        self.handlers.iter().enumerate().map(|(n, handler)| of(n, handler)).collect()
+    }
+
+    /// The differences by which these runs of its handlers are altered, as [`Hit::altered`] has made them; `None` if none of them
+    /// is.
+    #[must_use]
+    pub fn unaltered(&self, programs: &[(String, Vec<AlteredRun>)]) -> Option<Vec<Difference>> {
+        let mut found: Option<Vec<Difference>> = None;
+        for handler in &self.handlers {
+            let runs = programs.iter().find(|(name, _)| *name == handler.name).map(|(_, runs)| runs);
+            let mut runs = runs.into_iter().flatten();
+            let run = runs.find(|run| run.point == handler.point && run.run == handler.run);
+            let Some(run) = run else { continue };
+            let is_first = found.is_none();
+            let all = found.get_or_insert_default();
+            let first = self.variables.locals(handler.program).start as u32;
+            all.extend(run.differences.iter().filter_map(|difference| match difference {
+                Difference::Local { number, value } => {
+                    Some(Difference::Local { number: number + first, value: *value })
+                }
+                other => is_first.then(|| other.clone()),
+            }));
+        }
+        found
+    }
+
     /// The guest's page at an address, from the machine, which is at this hit.
     pub fn look(core: &Core, page: u64) -> Page {
         let mut bytes = vec![0; PAGE as usize];
@@ -103,6 +195,8 @@ pub struct Hits {
     at: Option<usize>,
     /// Hits that were passed over, because they have no instruction that waits: timers, returns, watches.
     pub passed_over: u64,
+    /// All code of handlers that is inserted where the last hit is.
+    pub units: Vec<Unit>,
 }
 
 impl Hits {
@@ -137,12 +231,16 @@ impl Hits {
         if let Some(from) = from {
             timeline.goto(from)?;
         }
-        let (mut list, mut passed_over) = (Vec::new(), 0);
+        let wanted = program.map(|program| timeline.hits_of(Some(program))).transpose()?;
+        let (mut list, mut passed_over, mut elsewhere) = (Vec::new(), 0, BTreeSet::new());
         while list.len() < most {
             let Found::Met(_) = timeline.next_hit(program)? else { break };
-            match hit_here(&mut timeline) {
-                Some(hit) => list.push(hit),
-                None => passed_over += 1,
+            match hit_here(&mut timeline, wanted.as_ref()) {
+                Ok(hit) => list.push(hit),
+                Err(probes) => {
+                    passed_over += 1;
+                    elsewhere.extend(probes);
+                }
             }
             if passed_over > 64 + list.len() as u64 {
                 break;
@@ -156,7 +254,12 @@ impl Hits {
                 _ => FuzzError::NoHits { passed_over },
             });
         }
-        Ok(Self { session: timeline.into_session(), list, at: None, passed_over })
+        let session = timeline.into_session();
+        let handlers = list.iter().flat_map(|hit: &Hit| &hit.handlers);
+        let searched = handlers.map(|handler| (handler.program, &*handler.verified));
+        let units = session.interposer().map(|all| units::units(all, searched, &elsewhere));
+        let units = units.unwrap_or_default();
+        Ok(Self { session, list, at: None, passed_over, units })
     }
 
     /// As [`Hits::of`], with the hit that is at the position.
@@ -179,8 +282,11 @@ impl Hits {
     pub fn digest(&self) -> u64 {
         let mut digest = xxhash_rust::xxh3::Xxh3::new();
         for hit in &self.list {
-            (hit.icount, hit.ip, hit.point, hit.run, hit.name.as_str()).hash(&mut digest);
-            hit.handler.code().iter().for_each(|insn| insn.to_text().hash(&mut digest));
+            (hit.icount, hit.ip).hash(&mut digest);
+            for handler in &hit.handlers {
+                (handler.point, handler.run, handler.name.as_str()).hash(&mut digest);
+                handler.verified.code().iter().for_each(|insn| insn.to_text().hash(&mut digest));
+            }
         }
         digest.finish()
     }
@@ -219,12 +325,27 @@ impl Hits {
         self.at == Some(number)
     }
 
-    /// The hit of the same program after one.
+    /// How a handler is called: by the name of its [`Unit`].
+    #[must_use]
+    pub fn name<'a>(&'a self, handler: &'a Handler) -> &'a str {
+        let unit = self.units.iter().find(|unit| unit.holds(handler.program, &handler.verified));
+        unit.map_or(handler.name.as_str(), |unit| unit.name.as_str())
+    }
+
+    /// The name of the [`Unit`] of a probe's handler, and the program's number for an operation of the handler.
+    #[must_use]
+    pub fn place_of(&self, probe: u32, at: u32) -> Option<(String, u32)> {
+        let interposer = self.session.interposer()?;
+        let (program, ..) = interposer.point_of(probe)?;
+        let (handler, _) = interposer.handler(probe)?;
+        let unit = self.units.iter().find(|unit| unit.holds(program, handler))?;
+        Some((unit.name.clone(), handler.own(at)))
+    }
+
+    /// The hit after one: what its handlers change, those of the next one see.
     #[must_use]
     pub fn after(&self, number: usize) -> Option<usize> {
-        let program = self.list.get(number)?.program;
-        let mut later = self.list.iter().enumerate().skip(number + 1);
-        later.find(|(_, hit)| hit.program == program).map(|(next, _)| next)
+        Some(number + 1).filter(|next| *next < self.list.len())
     }
 }
 
@@ -235,36 +356,29 @@ fn at_beginning(guest: &Guest, recording: &Recording) -> Result<Session, FuzzErr
     Ok(session)
 }
 
-/// The hit before which the timeline is; `None` if its handler does not run before an instruction.
-fn hit_here(timeline: &mut Timeline) -> Option<Hit> {
-    timeline.into_hit().ok()?;
-    let found = timeline.operation().map(|operation| (operation.run.probe, operation.run.after));
-    timeline.out().ok()?;
-    let (probe, _) = found.filter(|(_, after)| !after)?;
+/// The hit before which the timeline is, with the handlers of the wanted programs or of all; or the probes of its handlers, if none runs
+/// before an instruction.
+fn hit_here(timeline: &mut Timeline, wanted: Option<&StopPoint>) -> Result<Hit, Vec<u32>> {
+    timeline.into_hit().map_err(|_| Vec::new())?;
+    let (operations, runs) = timeline.handlers_here();
+    let (after, before): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| run.after);
+    let probes = |runs: &[&HandlerTrace]| runs.iter().map(|run| run.probe).collect::<Vec<u32>>();
+    let (after, before) = (probes(&after), probes(&before));
+    timeline.out().map_err(|_| after.clone())?;
     let session = timeline.session_mut();
     let saved = session.snapshot();
     let (icount, ip) = (session.icount(), session.core().linear_ip());
     let number = session.stats().hits + 1;
-    let interposer = session.interposer()?;
-    let (program, point, runs) = interposer.point_of(probe)?;
-    let name = interposer.programs().iter().find(|one| one.id == program)?.name.to_owned();
-    let (handler, lines) = interposer.handler(probe)?;
-    let (handler, line) = (Arc::clone(handler), lines.line(0));
-    let variables = interposer.trial_state(probe)?;
-    Some(Hit {
-        saved,
-        probe,
-        program,
-        name,
-        point,
-        run: runs + 1,
-        number,
-        icount,
-        ip,
-        handler,
-        line,
-        variables,
-        words: Words::default(),
-        pages: BTreeMap::new(),
-    })
+    let Some(interposer) = session.interposer() else { return Err(after) };
+    let handlers = before.iter().filter_map(|probe| Handler::of(interposer, *probe));
+    let handlers = handlers.filter(|handler| match wanted {
+        Some(StopPoint::HitOf(programs)) => programs.contains(&handler.program),
+        _ => true,
+    });
+    let handlers: Vec<Handler> = handlers.collect();
+    if handlers.is_empty() {
+        return Err(after);
+    }
+    let variables = interposer.trial_state();
+    Ok(Hit { saved, handlers, number, icount, operations, ip, variables, pages: BTreeMap::new() })
 }

@@ -115,14 +115,17 @@ impl Place {
     ) -> Result<Self, FuzzError> {
         let wrong = |why: String| FuzzError::Input { input: input.to_string(), hit: hit.number, why };
         let argument = |number: u8| {
-            let found = interposer.and_then(|interposer| interposer.argument_of(core, hit.probe, number));
+            let probe = hit.handlers.first().map(|handler| handler.probe);
+            let found = interposer.zip(probe).and_then(|(all, probe)| all.argument_of(core, probe, number));
             found.ok_or_else(|| wrong(format!("the probe has no argument {number}")))
         };
         let (address, length) = match input {
             Input::Register(register) => {
                 let value = processor_register(core, register).unwrap_or_default();
                 let size = if core.env().code64() { 8 } else { 4 };
-                hit.words.insert(Word::register(Context::Current, register), value);
+                if let Some(handler) = hit.handlers.first_mut() {
+                    handler.words.insert(Word::register(Context::Current, register), value);
+                }
                 let real = value.to_le_bytes().get(..size).unwrap_or_default().to_vec();
                 return Ok(Self { at: At::Register(register), real });
             }

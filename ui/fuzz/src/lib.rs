@@ -2,7 +2,7 @@
 //! (docs/fuzzing.md).
 //!
 //! A recorded run is taken to its real hits ([`hits`]). From there, handlers run on trial ([`trials`]): not the guest, only the
-//! handler, in the state of a real hit and what differs from it ([`state`], [`seen`]). What they reach and compare is watched
+//! handler, in the state of a real hit and what differs from it ([`state`], [`seen`]). Which handlers there are says [`units`]. What they reach and compare is watched
 //! ([`code`], [`watch`]), and guides what is tried next ([`change`]). [`objectives`] says what must not happen. What falls is
 //! brought near to the real hit ([`minimise`]) and becomes a recording ([`finding`]); at the end there is a [`verdict`].
 //!
@@ -20,6 +20,7 @@ pub mod after;
 pub mod calls;
 pub mod change;
 pub mod code;
+pub mod deaths;
 mod error;
 pub mod explain;
 pub mod finding;
@@ -32,6 +33,7 @@ pub mod minimise;
 pub mod objectives;
 pub mod patience;
 pub mod report;
+pub mod returns;
 #[cfg(feature = "libafl")]
 pub mod search;
 pub mod seen;
@@ -39,6 +41,7 @@ pub mod state;
 pub mod steps;
 pub mod subject;
 pub mod trials;
+pub mod units;
 pub mod verdict;
 pub mod watch;
 

@@ -132,7 +132,7 @@ pub fn real_bytes(hit: &Hit, address: u64, length: usize) -> Vec<Option<u8>> {
 fn nearer(difference: &Difference, real: &Hit) -> Vec<Change> {
     match difference {
         Difference::Word { what, .. } => {
-            let real = real.words.get(*what).unwrap_or_default();
+            let real = real.word(*what).unwrap_or_default();
             words(real)
         }
         Difference::Local { .. } | Difference::Global { .. } => words(0),
@@ -142,12 +142,14 @@ fn nearer(difference: &Difference, real: &Hit) -> Vec<Change> {
             all.push(Box::new(|now| shorter(now, 2)));
             all.push(Box::new(|now| shorter(now, 1)));
             all.extend(pieces(&real));
+            let known = real.clone();
             for (n, real) in real.into_iter().enumerate().filter_map(|(n, real)| Some((n, real?))).take(64) {
                 let masks = std::iter::once(0xff).chain((0..8).rev().map(|bit| 1u8 << bit));
                 for mask in masks {
                     all.push(Box::new(move |now| with_byte(now, n, real, mask)));
                 }
             }
+            all.push(Box::new(move |now| trimmed(now, &known)));
             all
         }
         Difference::Name(_) => vec![
@@ -213,6 +215,16 @@ fn pieces(real: &[Option<u8>]) -> Vec<Change> {
         }
     }
     all
+}
+
+/// The bytes without those at both ends that are as at the real hit.
+fn trimmed(now: &Difference, real: &[Option<u8>]) -> Option<Difference> {
+    let Difference::Memory { address, bytes } = now else { return None };
+    let differs = |(now, real): (&u8, &Option<u8>)| *real != Some(*now);
+    let first = bytes.iter().zip(real).position(differs)?;
+    let last = bytes.iter().zip(real).rposition(differs)?;
+    let kept = bytes.get(first..=last).filter(|kept| kept.len() < bytes.len())?;
+    Some(Difference::Memory { address: address.wrapping_add(first as u64), bytes: kept.to_vec() })
 }
 
 /// The bytes without the last half, or the last one.

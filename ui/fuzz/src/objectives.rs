@@ -173,7 +173,7 @@ pub const OBJECTIVES: &[Row] = &[
         "text",
         Takes::Text,
         FUNCTION,
-        "the console shows a text that means a crash; with a text, also if it shows that",
+        "the console shows the report of a mistake; with a text, also if it shows that",
     ),
     off(row(
         Objective::Insns,
@@ -184,8 +184,9 @@ pub const OBJECTIVES: &[Row] = &[
     )),
 ];
 
-/// Texts on a console that mean a crash: of Linux, GNU Mach, and Trapline's own guests.
-const CRASH_TEXTS: &[&str] = &[
+/// Texts on a console that mean a crash, where the kernel cannot be asked ([`Deaths`](crate::deaths::Deaths)): of Linux without symbols,
+/// GNU Mach, and Trapline's own guests.
+pub const CRASH_TEXTS: &[&str] = &[
     "Kernel panic",
     "Oops: ",
     "BUG: ",
@@ -260,7 +261,6 @@ impl Objectives {
     #[must_use]
     pub fn of(over: Over) -> Self {
         let on = OBJECTIVES.iter().filter(|row| row.is_default && row.of.contains(&over));
-        let texts = if over == Over::Function { CRASH_TEXTS } else { &[] };
         Self {
             over,
             on: on.map(|row| row.objective).collect(),
@@ -269,7 +269,7 @@ impl Objectives {
             writes: Vec::new(),
             leak: Vec::new(),
             insns: u64::MAX,
-            texts: texts.iter().map(|text| (*text).to_owned()).collect(),
+            texts: Vec::new(),
         }
     }
 

@@ -35,7 +35,7 @@ use serde::de::DeserializeOwned;
 
 use crate::change::{Random, Scope, change};
 use crate::error::FuzzError;
-use crate::finding::Finding;
+use crate::finding::{FellAt, Finding};
 use crate::minimise::minimised;
 use crate::objectives::Fallen;
 use crate::report::Knowledge;
@@ -121,7 +121,7 @@ impl<T: Subject> Shared<T> {
             fallen,
             state: input.clone(),
             trials,
-            executed: 0,
+            at: FellAt::default(),
         }));
     }
 }
@@ -433,7 +433,7 @@ fn tell<T: Subject>(
     }
     for mut finding in std::mem::take(&mut shared.found) {
         finding.state = minimised(&mut shared.subject, &finding.state, &finding.fallen)?;
-        finding.executed = shared.subject.executed(&finding.state, &finding.fallen)?;
+        finding.at = shared.subject.fell_at(&finding.state, &finding.fallen)?;
         listener.found(&finding, &mut shared.subject)?;
         findings.push(finding);
     }

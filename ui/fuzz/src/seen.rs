@@ -55,13 +55,15 @@ pub struct Secret {
 pub struct Seen<'a> {
     /// The real hit.
     pub hit: &'a mut Hit,
+    /// Which of its handlers sees it.
+    pub handler: usize,
     /// Whether the machine is there.
     pub here: bool,
     /// Whether something was asked for that is not kept, and the machine is elsewhere.
     pub missed: bool,
     /// The differences.
     pub differences: &'a [Difference],
-    /// What the handler has written.
+    /// What the handler and those before it at the hit have written.
     pub written: &'a mut Written,
     /// All that is asked for, as of the hit of this number, if it is wanted.
     pub asked: Option<(usize, &'a mut Vec<(usize, Answered)>)>,
@@ -120,7 +122,7 @@ impl View for Seen<'_> {
     fn word(&mut self, what: Word) -> Option<u64> {
         let found = self.written.word(what);
         let found = found.or_else(|| difference::word(self.differences, what));
-        let found = found.or_else(|| self.hit.words.get(what));
+        let found = found.or_else(|| self.hit.handlers.get(self.handler)?.words.get(what));
         if let Some(value) = found {
             self.note(|| Ask::Word(what), value);
         }
@@ -128,8 +130,8 @@ impl View for Seen<'_> {
     }
 
     fn learned(&mut self, what: Word, value: u64) {
-        if self.here {
-            self.hit.words.insert(what, value);
+        if let Some(handler) = self.hit.handlers.get_mut(self.handler).filter(|_| self.here) {
+            handler.words.insert(what, value);
         } else {
             self.missed = true;
         }

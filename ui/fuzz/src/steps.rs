@@ -3,7 +3,9 @@
 use trapline_emu::{Core, Operands};
 use trapline_session::Follower;
 
+use crate::deaths::{Death, Deaths};
 use crate::patience::Patience;
+use crate::returns::Returns;
 use crate::watch::Coverage;
 
 /// The vector of #PF.
@@ -38,8 +40,12 @@ impl Back {
     /// Whether the function has returned: the block at its return address is next, and its frame is gone.
     fn is_here(self, core: &Core, at: u64) -> bool {
         // Where CS has a base, the engine's addresses exceed 32 bits.
-        core.wrap_linear(at) == self.ip
-            && (1..=MOST_POPPED).contains(&core.env().gpr(4).wrapping_sub(self.sp))
+        core.wrap_linear(at) == self.ip && self.is_gone(core)
+    }
+
+    /// Whether the function's frame is gone.
+    fn is_gone(self, core: &Core) -> bool {
+        (1..=MOST_POPPED).contains(&core.env().gpr(4).wrapping_sub(self.sp))
     }
 }
 
@@ -48,7 +54,7 @@ impl Back {
 pub struct Exception {
     /// The instruction.
     pub at: u64,
-    /// The block that began before it.
+    /// The block of a function that began before it.
     pub before: u64,
     /// The instruction count.
     pub icount: u64,
@@ -63,7 +69,9 @@ pub struct Steps<'a> {
     back: Option<Back>,
     ring: Option<u8>,
     /// The block that began last.
-    pub last: u64,
+    last: u64,
+    /// The last one that is not in the kernel's data.
+    pub last_code: u64,
     /// The exception that the guest is handling: the first of those that are nested. What its handler runs into is not where the
     /// mistake is.
     pub fault: Option<Exception>,
@@ -71,6 +79,15 @@ pub struct Steps<'a> {
     pub no_code: Option<u64>,
     /// Whether the kernel maps some of its code when it is fetched, so that such a fetch is nothing.
     pub maps_code: bool,
+    /// Where the kernel says that something is wrong.
+    deaths: &'a Deaths,
+    returns: &'a mut Returns,
+    /// The block that has returned to where no call was: the first one.
+    pub lost: Option<u64>,
+    /// What it has said, which has ended the run.
+    pub death: Option<Death>,
+    /// Whether what it says now is known, and the run goes on.
+    passes: bool,
     /// What ends the call in its midst.
     patience: Option<&'a Patience>,
     /// Whether it has.
@@ -90,6 +107,7 @@ impl<'a> Steps<'a> {
         coverage: &'a mut Coverage,
         back: Option<Back>,
         operands: Option<&'a mut Vec<Operands>>,
+        (deaths, returns): (&'a Deaths, &'a mut Returns),
         patience: Option<&'a Patience>,
     ) -> Self {
         let (no_code, maps_code, is_over) = (None, false, false);
@@ -99,12 +117,24 @@ impl<'a> Steps<'a> {
             back,
             ring: None,
             last: 0,
+            last_code: 0,
             fault: None,
             no_code,
             maps_code,
+            deaths,
+            returns,
+            lost: None,
+            death: None,
+            passes: false,
             patience,
             is_over,
         }
+    }
+
+    /// Goes on behind what the kernel has said.
+    pub fn pass(&mut self) {
+        self.death = None;
+        self.passes = true;
     }
 
     fn compare(&mut self, operands: Operands) {
@@ -136,6 +166,10 @@ impl Follower for Steps<'_> {
             self.is_over = true;
             return false;
         }
+        self.death = self.deaths.begins(core, at).filter(|_| !std::mem::take(&mut self.passes));
+        if self.death.is_some() {
+            return false;
+        }
         if self.fault.is_some_and(|fault| fault.sp == core.env().gpr(4)) {
             // Its handler has returned.
             self.fault = None;
@@ -145,6 +179,11 @@ impl Follower for Steps<'_> {
         if !whole || *self.ring.get_or_insert(ring) != ring {
             return true;
         }
+        if self.lost.is_none() && self.last != 0 {
+            let is_lost =
+                self.back.is_some_and(|back| back.is_gone(core)) || self.returns.is_lost(core, self.last, at);
+            self.lost = is_lost.then_some(self.last);
+        }
         let edge = mix(self.last.rotate_left(17) ^ at) as usize % Self::EDGES;
         self.coverage.count(edge);
         if self.last != 0
@@ -153,6 +192,9 @@ impl Follower for Steps<'_> {
             self.compare(operands);
         }
         self.last = at;
+        if !self.deaths.is_data(at) {
+            self.last_code = at;
+        }
         true
     }
 
@@ -160,8 +202,11 @@ impl Follower for Steps<'_> {
         // Neither debug exceptions nor software interrupts.
         if vector < 32 && !matches!(vector, 1..=3) {
             let env = core.env();
-            let fault = Exception { at, before: self.last, icount: core.icount(), sp: env.gpr(4) };
+            let fault = Exception { at, before: self.last_code, icount: core.icount(), sp: env.gpr(4) };
             self.fault.get_or_insert(fault);
+            if self.last != 0 && env.cpl() == 0 && self.back.is_some_and(|back| back.is_gone(core)) {
+                self.lost.get_or_insert(self.last);
+            }
             if vector == PAGE_FAULT && env.cpl() == 0 && env.cr(2) == at && !self.maps_code {
                 self.no_code = Some(at);
             }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::error::FuzzError;
-use crate::finding::{Finding, Folder};
+use crate::finding::{FellAt, Finding, Folder};
 use crate::hits::Hits;
 use crate::objectives::{Fallen, Objectives};
 use crate::patience::Ended;
@@ -40,11 +40,11 @@ pub trait Subject {
     /// How many states were run and counted.
     fn made(&self) -> u64;
 
-    /// The operations that the last handler of a state has executed before an objective falls; 0 if there is none.
+    /// Where in the run an objective falls for a state.
     ///
     /// # Errors
     /// As [`Subject::run`].
-    fn executed(&mut self, state: &State, fallen: &Fallen) -> Result<u64, FuzzError>;
+    fn fell_at(&mut self, state: &State, fallen: &Fallen) -> Result<FellAt, FuzzError>;
 
     /// The state that begins at the second hit of a state and does the same, where it may be simpler.
     ///
@@ -72,6 +72,9 @@ pub trait Subject {
 
     /// What the runs have shown, in words: one line each.
     fn shown(&self) -> Vec<String>;
+
+    /// Whether all that is inserted was searched, and all of its operations reached.
+    fn is_whole(&self) -> bool;
 
     /// The objectives that were on.
     fn objectives(&self) -> &Objectives;

@@ -1,17 +1,19 @@
 //! Trials: runs the handlers of a state, watches them, and says which objectives fell.
 
+mod judge;
+
 use std::borrow::Cow;
 use std::hash::Hasher as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use trapline_interposer::{Difference, Trial, TrialState, Written};
-use trapline_rpn::services::{ASSERTION, d::fault};
-use trapline_rpn::{Termination, Unhandled, exception};
+use trapline_rpn::{Termination, Unhandled};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::after::{After, Aftermath, Parts};
 use crate::code::{self, Code};
 use crate::error::FuzzError;
+use crate::finding::FellAt;
 use crate::hits::Hits;
 use crate::objectives::{Fallen, Objective, Objectives};
 use crate::patience::Ended;
@@ -54,6 +56,9 @@ impl Mode<'_> {
     }
 }
 
+/// A handler of a hit, both by their numbers.
+type Which = (usize, usize);
+
 /// What one handler did.
 #[derive(Default)]
 struct Done {
@@ -74,9 +79,8 @@ struct Done {
 pub struct Trials {
     hits: Hits,
     code: Vec<Code>,
-    /// For each hit, where its code is, and how its handler is called.
-    places: Vec<usize>,
-    names: Vec<String>,
+    /// For each handler of each hit, where its code is.
+    places: Vec<Vec<usize>>,
     /// What is reached.
     pub coverage: Coverage,
     /// What a repeated trial reaches, which is not looked at.
@@ -85,17 +89,23 @@ pub struct Trials {
     /// Bytes of a record that fit a sub-buffer.
     room: usize,
     variables: TrialState,
-    /// The variables before the handler that ran last, and after it.
-    before: TrialState,
+    /// The variables before the handlers of the last hit, and after them.
+    begin: TrialState,
     after: TrialState,
+    /// The variables before the handler that ran last, and what handlers at its hit had written.
+    before: (TrialState, Written),
     written: Written,
     secret: Secret,
     /// The results.
     pub summary: Summary,
     /// What fell in the last trial.
     fallen: Vec<Fallen>,
-    /// Operations that the last handler had executed when something fell.
+    /// Where in the run each of them fell.
+    fell_at: Vec<FellAt>,
+    /// Operations that handlers at the last hit had executed when something fell.
     executed: u64,
+    /// What the handlers of the last hit did.
+    done: Vec<Done>,
     /// The guest after a handler, if it runs on.
     goes_on: Option<After>,
     /// Whether the first handler of the last state has written to the guest.
@@ -108,27 +118,28 @@ impl Trials {
     /// Of these hits.
     #[must_use]
     pub fn new(hits: Hits, objectives: Objectives, room: usize) -> Self {
-        let (code, places, comparisons) = code::of_hits(&hits.list);
-        let names = code::names(&hits.list);
+        let (code, places, comparisons) = code::of_hits(&hits);
         let operations = code.iter().map(|code| code.reached.len()).sum();
         let secret = Secret { ranges: objectives.leak.clone(), ..Secret::default() };
         Self {
             hits,
             code,
             places,
-            names,
             coverage: Coverage::new(operations, comparisons),
             repeated: Coverage::new(operations, comparisons),
             objectives,
             room,
             variables: TrialState::default(),
-            before: TrialState::default(),
+            begin: TrialState::default(),
             after: TrialState::default(),
+            before: Default::default(),
             written: Written::default(),
             secret,
             summary: Summary::default(),
             fallen: Vec::new(),
+            fell_at: Vec::new(),
             executed: 0,
+            done: Vec::new(),
             goes_on: None,
             first_writes: false,
             hasher: None,
@@ -196,7 +207,7 @@ impl Trials {
     /// The machine cannot be brought to a hit.
     pub fn run(&mut self, state: &State) -> Result<&[Fallen], FuzzError> {
         self.coverage.begin();
-        self.fallen.clear();
+        self.forget_fallen();
         let digest = self.all_hits(state, Mode::Watched)?;
         let is_new = self.coverage.end();
         self.run_on(state)?;
@@ -226,7 +237,7 @@ impl Trials {
     pub fn check(&mut self, state: &State) -> Result<Vec<Fallen>, FuzzError> {
         let kept = self.summary.clone();
         self.coverage.begin();
-        self.fallen.clear();
+        self.forget_fallen();
         let digest = self.all_hits(state, Mode::Watched)?;
         self.coverage.end();
         self.run_on(state)?;
@@ -235,13 +246,19 @@ impl Trials {
         Ok(std::mem::take(&mut self.fallen))
     }
 
-    /// The operations that the last handler of a state has executed before an objective falls.
+    /// Where in the run an objective falls for a state.
     ///
     /// # Errors
     /// As [`Trials::run`].
-    pub fn executed(&mut self, state: &State, wanted: &Fallen) -> Result<u64, FuzzError> {
-        let falls = self.check(state)?.contains(wanted);
-        Ok(if falls { self.executed } else { 0 })
+    pub fn fell_at(&mut self, state: &State, wanted: &Fallen) -> Result<FellAt, FuzzError> {
+        let all = self.check(state)?;
+        let at = all.iter().position(|fallen| fallen == wanted).and_then(|n| self.fell_at.get(n));
+        Ok(at.copied().unwrap_or_default())
+    }
+
+    fn forget_fallen(&mut self) {
+        self.fallen.clear();
+        self.fell_at.clear();
     }
 
     /// Lets the guest run on after the first handler of a state.
@@ -249,8 +266,8 @@ impl Trials {
         let (Some(after), Some(differences)) = (&mut self.goes_on, state.hits.first()) else { return Ok(()) };
         match after.run(&mut self.hits, state.first, differences, self.first_writes)? {
             Aftermath::Same => {}
-            Aftermath::Differs => self.fall(Objective::GuestDiffers, state.first, 0, ""),
-            Aftermath::Crashed(place) => self.fall(Objective::GuestCrash, state.first, 0, place),
+            Aftermath::Differs => self.fall(Objective::GuestDiffers, (state.first, 0), 0, ""),
+            Aftermath::Crashed(place) => self.fall(Objective::GuestCrash, (state.first, 0), 0, place),
         }
         Ok(())
     }
@@ -272,17 +289,17 @@ impl Trials {
             if !self.objectives.has(objective) {
                 continue;
             }
-            let fallen = std::mem::take(&mut self.fallen);
+            let fallen = (std::mem::take(&mut self.fallen), std::mem::take(&mut self.fell_at));
             let summary = self.summary.clone();
             // The coverage of the first time is that of the trial.
             std::mem::swap(&mut self.coverage, &mut self.repeated);
             self.coverage.begin();
             let second = self.all_hits(state, mode);
             std::mem::swap(&mut self.coverage, &mut self.repeated);
-            (self.fallen, self.summary) = (fallen, summary);
+            ((self.fallen, self.fell_at), self.summary) = (fallen, summary);
             let second = second?;
             if second != first {
-                self.fall(objective, state.first, 0, "");
+                self.fall(objective, (state.first, 0), 0, "");
             }
         }
         Ok(())
@@ -305,26 +322,30 @@ impl Trials {
                 knowledge.variables = (local.to_vec(), global.to_vec());
             }
             self.secret.touched = false;
-            let mode = match &mut mode {
-                Mode::Watched => Mode::Watched,
-                Mode::Plain => Mode::Plain,
-                Mode::Learning(knowledge, _) => Mode::Learning(knowledge, n),
-            };
+            if let Some(hit) = self.hits.list.get(number) {
+                self.variables.insert_later(&hit.variables);
+            }
+            if let Mode::Learning(_, hit) = &mut mode {
+                *hit = n;
+            }
             let is_watched = !matches!(mode, Mode::Plain);
-            let done = self.one(number, differences, mode)?;
+            let done = self.at_hit(number, differences, &mut mode)?;
             if n == 0 {
                 self.first_writes = !self.written.is_empty();
             }
             if is_watched {
-                self.judge(number, &done);
+                self.judge_hit(number, &done);
                 self.coverage.length(2, n as u64);
             }
             self.add_to(&mut digest, &done);
             if is_watched && self.secret.touched && self.objectives.has(Objective::Leak) {
                 self.look_for_leak(number, differences, &done)?;
             }
+            let is_over =
+                done.iter().all(|done| done.trial.is_none()) || done.iter().any(|done| done.panicked);
+            self.done = done;
             match self.hits.after(number) {
-                Some(next) if done.trial.is_some() => number = next,
+                Some(next) if !is_over => number = next,
                 _ => break,
             }
         }
@@ -333,33 +354,63 @@ impl Trials {
         Ok(result)
     }
 
-    /// Runs the handler of one hit.
-    fn one(
+    /// Runs the handlers of one hit, in order: each sees what those before it have written.
+    fn at_hit(
         &mut self,
         number: usize,
         differences: &[Difference],
-        mut mode: Mode<'_>,
+        mode: &mut Mode<'_>,
+    ) -> Result<Vec<Done>, FuzzError> {
+        if !self.objectives.leak.is_empty() {
+            self.begin.set(&self.variables);
+        }
+        self.written.clear();
+        let mut all = std::mem::take(&mut self.done);
+        all.clear();
+        for place in 0..self.places.get(number).map_or(0, Vec::len) {
+            let done = self.one((number, place), differences, mode)?;
+            let panicked = done.panicked;
+            all.push(done);
+            if panicked {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Runs one handler of one hit.
+    fn one(
+        &mut self,
+        which: Which,
+        differences: &[Difference],
+        mode: &mut Mode<'_>,
     ) -> Result<Done, FuzzError> {
-        let place = self.places.get(number).copied().unwrap_or(0);
+        let place = self.place(which);
         if self.code.get(place).is_some_and(|code| code.needs_machine) {
-            self.hits.go_to(number)?;
+            self.hits.go_to(which.0)?;
         }
         let known = mode.known();
-        self.before.set(&self.variables);
-        let (done, missed) = self.attempt(number, place, differences, &mut mode);
+        self.before.0.set(&self.variables);
+        self.before.1.clone_from(&self.written);
+        let (done, missed) = self.attempt(which, place, differences, mode);
         if !missed {
             return Ok(done);
         }
-        self.hits.go_to(number)?;
-        self.variables.set(&self.before);
+        self.hits.go_to(which.0)?;
+        self.variables.set(&self.before.0);
+        self.written.clone_from(&self.before.1);
         mode.forget_since(known);
-        Ok(self.attempt(number, place, differences, &mut mode).0)
+        Ok(self.attempt(which, place, differences, mode).0)
     }
 
-    /// Runs the handler of one hit with the machine as it is; says whether that should be at the hit.
+    fn place(&self, (hit, handler): Which) -> usize {
+        self.places.get(hit).and_then(|places| places.get(handler)).copied().unwrap_or(0)
+    }
+
+    /// Runs one handler of one hit with the machine as it is; says whether that should be at the hit.
     fn attempt(
         &mut self,
-        number: usize,
+        (number, n): Which,
         place: usize,
         differences: &[Difference],
         mode: &mut Mode<'_>,
@@ -370,7 +421,10 @@ impl Trials {
         let (Some(hit), Some(code)) = (list.get_mut(number), self.code.get_mut(place)) else {
             return (done, false);
         };
-        self.written.clear();
+        let Some((probe, run, program)) = hit.handlers.get(n).map(|own| (own.probe, own.run, own.program))
+        else {
+            return (done, false);
+        };
         let plain = matches!(mode, Mode::Plain);
         let (asked, compared, texts) = match mode {
             Mode::Learning(knowledge, n) => {
@@ -379,10 +433,10 @@ impl Trials {
             }
             _ => (None, None, None),
         };
-        let at = (hit.probe, hit.run);
-        let drops = self.variables.drops();
+        let drops = self.variables.drops(program);
         let (written, secret) = (&mut self.written, &mut self.secret);
-        let mut seen = Seen { hit, here, missed: false, differences, written, asked, texts, secret };
+        let mut seen =
+            Seen { hit, handler: n, here, missed: false, differences, written, asked, texts, secret };
         let may_write = self.objectives.has(Objective::Writes).then_some(self.objectives.writes.as_slice());
         let mut watcher = Watcher {
             code,
@@ -401,7 +455,7 @@ impl Trials {
         let variables = &mut self.variables;
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let observer = (!plain).then_some(&mut watcher);
-            session.try_handler(at, variables, &mut seen, observer)
+            session.try_handler((probe, run), variables, &mut seen, observer)
         }));
         done.panicked = ran.is_err();
         done.trial = ran.unwrap_or_default();
@@ -409,64 +463,13 @@ impl Trials {
         (done.asserted, done.refuted) = (watcher.asserted, watcher.refuted);
         (done.steps, done.fell) = (watcher.steps, watcher.fell);
         done.wrote_elsewhere = watcher.wrote_elsewhere;
-        done.dropped = self.variables.drops() != drops;
+        done.dropped = self.variables.drops(program) != drops;
         let missed = seen.missed;
         let log = session.interposer().map(|interposer| interposer.trial_log());
         if done.trial.as_ref().is_some_and(|trial| trial.outcome.recorded()) {
             done.log.extend_from_slice(log.unwrap_or_default());
         }
         (done, missed)
-    }
-
-    /// Says which objectives fell at a hit, and adds it up.
-    fn judge(&mut self, number: usize, done: &Done) {
-        let own = |at: u32| self.hits.list.get(number).map_or(at, |hit| hit.handler.own(at));
-        let (at, cut) = (own(done.at), done.cut.map(own));
-        let wrote_elsewhere = done.wrote_elsewhere.map(own);
-        let asserted = done.asserted.or(done.refuted.map(own));
-        // What does not fall at an operation falls at the end.
-        let fell = if done.fell > 0 { done.fell } else { done.steps };
-        self.executed = u64::from(fell.saturating_sub(1));
-        if done.panicked {
-            return self.fall(Objective::Panic, number, at, "");
-        }
-        let Some(trial) = &done.trial else { return };
-        let steps = trial.outcome.steps;
-        self.summary.handlers += 1;
-        self.summary.longest = self.summary.longest.max(steps);
-        let length = done.log.len() + trial.records.iter().map(Vec::len).sum::<usize>();
-        self.summary.longest_log = self.summary.longest_log.max(length);
-        self.coverage.length(0, length as u64);
-        self.coverage.length(1, steps.into());
-        if steps > self.objectives.budget {
-            self.fall(Objective::Budget, number, 0, "");
-        }
-        let mut ended_by_overflow = None;
-        if let Some(thrown) = &trial.unhandled {
-            let is_d = self.hits.list.get(number).is_some_and(|hit| hit.variables.is_d());
-            let name = named(thrown.code, is_d);
-            let program = self.name(number);
-            *self.summary.exceptions.entry((name.into(), program, thrown.at)).or_default() += 1;
-            let wanted = &self.objectives.exceptions;
-            let asserted = asserted == Some(thrown.at) && self.objectives.has(Objective::Assert);
-            if !asserted && (wanted.is_empty() || wanted.iter().any(|one| one == name)) {
-                self.fall(Objective::Exception, number, thrown.at, name);
-            }
-            ended_by_overflow =
-                (exception::lowest(thrown.code) == exception::LOG_OVERFLOW).then_some(thrown.at);
-        }
-        if let Some(at) = asserted {
-            self.fall(Objective::Assert, number, at, "");
-        }
-        if let Some(at) = cut.or(ended_by_overflow) {
-            self.fall(Objective::Truncated, number, at, "");
-        }
-        if done.dropped || length > self.room {
-            self.fall(Objective::Lost, number, at, "");
-        }
-        if let Some(at) = wrote_elsewhere {
-            self.fall(Objective::Writes, number, at, "");
-        }
     }
 
     /// The state that begins at the second hit of a state, with the variables that the first handler has left; `None` if the state
@@ -515,71 +518,71 @@ impl Trials {
         Ok(Some(later))
     }
 
-    /// Runs a handler that has read secret memory again, with other memory there: its log must be the same.
+    /// Runs the handlers of a hit again that have read secret memory, with other memory there: their logs must be the same.
     fn look_for_leak(
         &mut self,
         number: usize,
         differences: &[Difference],
-        done: &Done,
+        all: &[Done],
     ) -> Result<(), FuzzError> {
         self.after.set(&self.variables);
-        self.variables.set(&self.before);
+        self.variables.set(&self.begin);
         self.secret.inverted = true;
-        let other = self.one(number, differences, Mode::Plain);
+        let others = self.at_hit(number, differences, &mut Mode::Plain);
         self.secret.inverted = false;
         self.variables.set(&self.after);
-        let other = other?;
         let records = |done: &Done| done.trial.as_ref().map(|trial| trial.records.clone());
-        if other.log != done.log || records(&other) != records(done) {
-            let own = self.hits.list.get(number).map_or(done.at, |hit| hit.handler.own(done.at));
-            self.fall(Objective::Leak, number, own, "");
+        for (n, (other, done)) in others?.iter().zip(all).enumerate() {
+            if other.log != done.log || records(other) != records(done) {
+                let which = (number, n);
+                let own = self.handler(which).map_or(done.at, |handler| handler.verified.own(done.at));
+                self.fall(Objective::Leak, which, own, "");
+            }
         }
         Ok(())
     }
 
-    fn name(&self, number: usize) -> String {
-        self.names.get(number).cloned().unwrap_or_default()
+    fn name(&self, which: Which) -> String {
+        self.code.get(self.place(which)).map(|code| code.name.clone()).unwrap_or_default()
     }
 
-    fn fall(&mut self, objective: Objective, number: usize, at: u32, what: impl Into<Cow<'static, str>>) {
+    fn fall(&mut self, objective: Objective, which: Which, at: u32, what: impl Into<Cow<'static, str>>) {
         if self.objectives.has(objective) {
-            let fallen = Fallen { objective, program: self.name(number), at, what: what.into() };
+            let fallen = Fallen { objective, program: self.name(which), at, what: what.into() };
             if !self.fallen.contains(&fallen) {
+                let hit = self.hits.list.get(which.0);
+                let (hit, icount) = hit.map_or((0, 0), |hit| (hit.number, hit.icount));
                 self.fallen.push(fallen);
+                self.fell_at.push(FellAt { hit, icount, handler: which.1, executed: self.executed });
             }
         }
     }
 
-    fn add_to(&self, digest: &mut Xxh3, done: &Done) {
-        let mut number = |value: u64| digest.write_u64(value);
-        let Some(trial) = &done.trial else { return number(u64::MAX) };
-        let outcome = &trial.outcome;
-        number(outcome.steps.into());
-        number(u64::from(outcome.wraps) << 1 | u64::from(outcome.remove));
-        number(match outcome.termination {
-            Termination::Exit => 0,
-            Termination::Abort => 1,
-            Termination::Exception => 2,
-            Termination::ExitTo(to) => 3 + u64::from(to),
-        });
-        if let Some(Unhandled { code, parm1, parm2, at, .. }) = trial.unhandled {
-            [code, parm1, parm2, at.into()].into_iter().for_each(&mut number);
+    /// Adds what the handlers of a hit did to a digest.
+    fn add_to(&self, digest: &mut Xxh3, all: &[Done]) {
+        for done in all {
+            let mut number = |value: u64| digest.write_u64(value);
+            let Some(trial) = &done.trial else {
+                number(u64::MAX);
+                continue;
+            };
+            let outcome = &trial.outcome;
+            number(outcome.steps.into());
+            number(u64::from(outcome.wraps) << 1 | u64::from(outcome.remove));
+            number(match outcome.termination {
+                Termination::Exit => 0,
+                Termination::Abort => 1,
+                Termination::Exception => 2,
+                Termination::ExitTo(to) => 3 + u64::from(to),
+            });
+            if let Some(Unhandled { code, parm1, parm2, at, .. }) = trial.unhandled {
+                [code, parm1, parm2, at.into()].into_iter().for_each(&mut number);
+            }
+            digest.write(&done.log);
+            trial.records.iter().for_each(|record| digest.write(record));
         }
         let (lv, gv) = self.variables.variables();
-        lv.iter().chain(gv).for_each(|value| number(*value));
-        digest.write(&done.log);
-        trial.records.iter().for_each(|record| digest.write(record));
+        lv.iter().chain(gv).for_each(|value| digest.write_u64(*value));
         self.written.digest(digest);
-    }
-}
-
-/// The name of an exception. A clause of D throws USER_EX for faults that RPN has exceptions for.
-fn named(code: u64, is_d: bool) -> &'static str {
-    let user = (exception::lowest(code) == exception::USER_EX).then_some((code >> 16) as u16);
-    match user {
-        Some(fault::ADDRESS) if is_d => exception::name(exception::INVALID_ADDR.into()),
-        Some(fault::DIVISION) if is_d => exception::name(exception::DIVIDE_BY_ZERO.into()),
-        Some(ASSERTION) => "an assertion that does not hold",
-        _ => exception::name(code),
     }
 }

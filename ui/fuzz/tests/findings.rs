@@ -72,11 +72,11 @@ fn a_finding_is_minimised_explained_and_replayed() {
     let recording = Recording::read(&path).unwrap();
     let places = Places::of(&path);
     let to = Folder { recording: &recording, places: &places, folder: folder.path() };
-    let executed = trials.executed(&least, &fallen[0]).unwrap();
-    let finding = Finding { fallen: fallen[0].clone(), state: least, trials: 1, executed };
+    let at = trials.fell_at(&least, &fallen[0]).unwrap();
+    let finding = Finding { fallen: fallen[0].clone(), state: least, trials: 1, at };
     let file = Subject::write(&mut trials, &finding, &to).unwrap();
     let found = Recording::read(&file).unwrap();
-    assert_eq!(position(&found), Some(Position::InHit { hit: 2, operation: 2 }));
+    assert_eq!(position(&found), Some(Position::At { icount: at.icount, ordinal: 2 }));
     assert_eq!(position(&recording), None);
     let lines = explained(&found, &Places::of(&file), "f").unwrap();
     assert!(lines[0].contains("pointer.rpn, run 2 at 0x"), "{lines:?}");

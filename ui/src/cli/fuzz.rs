@@ -21,7 +21,7 @@ Examples:
   A function         trapline fuzz embedded:planted --function fbt::vortex_check:entry --input arg0:64
   In words           trapline fuzz --explain findings/exception-invalid_addr-probes.rpn-4.tlr
 
-The exit code is 0 if nothing was found and 1 if something was; the others are those of `trapline --help`.";
+The exit code is 1 if something was found, 124 if not all was searched or reached, 0 otherwise; the others are those of `trapline --help`.";
 
 /// A number of processes.
 fn jobs(text: &str) -> Result<u64, numbers::NumberError> {

@@ -12,11 +12,12 @@ use trapline_fuzz::objectives::{Objectives, Over};
 use trapline_fuzz::{FuzzError, explain};
 use trapline_providers::Clause;
 use trapline_session::{
-    Command, Condition, DEFAULT_MEMORY, Ending, Limits, Places, Position, Recording, Session, counted,
-    io_sentence,
+    Command, Condition, DEFAULT_MEMORY, Ending, Followed, Limits, OwnPrograms, Places, Position, Recording,
+    Session, Way, counted, io_sentence,
 };
 
 use super::insert::{insert_all, probing};
+use super::replay::branch;
 use super::run::begin_recording;
 use crate::cli::{FuzzArgs, RecordingArgs, is_recording};
 use crate::failure::{Exit, Failure};
@@ -93,7 +94,11 @@ pub fn run(args: &FuzzArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     };
     folder(&args.findings)?;
     args.corpus.as_deref().map_or(Ok(()), folder)?;
-    let recorded = if is_recording(&image) { Some(image) } else { record(args, talk)? };
+    let recorded = match &args.function {
+        _ if !is_recording(&image) => record(args, talk)?,
+        Some(function) => with_function(args, &image, function, talk)?,
+        None => Some(image),
+    };
     let Some(recording) = recorded else { return Ok(Exit::Interrupted) };
     out.flush().map_err(Failure::Output)?;
     // The fuzzer takes this program's place, so that signals and the exit code are its own.
@@ -143,7 +148,7 @@ fn record(args: &FuzzArgs, talk: &Talk) -> Result<Option<PathBuf>, Failure> {
     let mut session = options::open(&builder, talk)?.start(probing(&args.probes))?;
     session.record(recorder).map_err(|error| Failure::Usage(error.to_string()))?;
     if let Some(probe) = &args.function {
-        session.apply(Command::clause(&format!("{probe} {{ abort }}")))?;
+        session.apply(probe_of(probe))?;
     }
     insert_all(&args.probes, &source, args.guest.target.is_some(), &mut session, talk)?;
     file.open()?;
@@ -170,6 +175,49 @@ fn record(args: &FuzzArgs, talk: &Talk) -> Result<Option<PathBuf>, Failure> {
         path.display()
     ));
     Ok(Some(path))
+}
+
+/// A recording with the probe of a function: itself if it has the probe, or the same run with it; `None` if a signal has ended that.
+fn with_function(
+    args: &FuzzArgs,
+    file: &Path,
+    function: &str,
+    talk: &Talk,
+) -> Result<Option<PathBuf>, Failure> {
+    let recording = Recording::read(file)?;
+    let is_probe =
+        |command: &Command| matches!(command, Command::Clause { text, .. } if named(text) == function);
+    if recording.commands().any(is_probe) {
+        return Ok(Some(file.to_owned()));
+    }
+    let path = args.findings.join(RUN);
+    overwrite::check(std::iter::once(file), [("the recording", path.as_path())])?;
+    let builder = options::of_recording(&recording, &places(args, file))?;
+    let probing = recording.config().probing.clone();
+    let (recorder, late) = branch(&builder, &recording, &probing, &path)?;
+    let mut session = options::open(&builder, talk)?.start(probing)?;
+    session.record(recorder).map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut course = recording.course(Way::Branch, OwnPrograms::Stay);
+    let begun = session.begin_as(&mut course);
+    begun.map_err(|diverged| Failure::Diverged(diverged.to_string()))?;
+    session.apply(probe_of(function))?;
+    late.open()?;
+    let limits = Limits::none().cancelled_by(ctrl_c::listen());
+    let Ok(followed) = session.follow(&mut course, None, &limits, &mut ());
+    let followed = followed.map_err(|diverged| Failure::Diverged(diverged.to_string()))?;
+    session.finish_recording().map_err(|error| Failure::writing(Some(&path), error))?;
+    talk.note(&format!("the run with {function} is in {}", path.display()));
+    Ok((followed != Followed::Interrupted).then_some(path))
+}
+
+/// The probe of a function. Its handler leaves no record.
+fn probe_of(function: &str) -> Command {
+    Command::clause(&format!("{function} {{ abort }}"))
+}
+
+/// The probes of a clause.
+fn named(clause: &str) -> &str {
+    clause.split(['{', '/']).next().unwrap_or_default().trim()
 }
 
 /// The hits so far: of the function, if there is one.

@@ -470,7 +470,7 @@ pub fn refuse_writers(
 }
 
 /// The recorder of a run that diverges from the recording.
-fn branch(
+pub(super) fn branch(
     builder: &GuestBuilder,
     recording: &Recording,
     probing: &Probing,

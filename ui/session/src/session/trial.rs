@@ -20,9 +20,9 @@ impl Session {
         interposer.try_handler(self.machine.core_mut(), at, state, view, observer)
     }
 
-    /// The program of the last handler of which an assertion did not hold since the last call.
-    pub fn take_refuted(&mut self) -> Option<String> {
-        self.interposer.as_mut()?.take_refuted().map(str::to_owned)
+    /// As [`Interposer::take_refuted`].
+    pub fn take_refuted(&mut self) -> Vec<(u32, u32)> {
+        self.interposer.as_mut().map(Interposer::take_refuted).unwrap_or_default()
     }
 
     /// Lets handlers of a program see other values at some of their runs.

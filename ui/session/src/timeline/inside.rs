@@ -150,6 +150,16 @@ impl Timeline {
         self.inside.take().map(|_| ()).ok_or(TravelError::Outside)
     }
 
+    /// The handlers of the hit in which the timeline is, in order: those that run at one moment. Before them, others at this
+    /// instruction count have executed so many operations.
+    pub fn handlers_here(&self) -> (u64, Vec<&HandlerTrace>) {
+        let Some(inside) = &self.inside else { return (0, Vec::new()) };
+        let before = inside.runs.iter().take_while(|run| run.at < inside.base);
+        let before = before.map(|run| run.operations() as u64).sum();
+        let first = inside.runs.iter().find(|run| run.at >= inside.base).map(|run| run.at);
+        (before, inside.runs.iter().filter(|run| Some(run.at) == first).collect())
+    }
+
     /// The next operation, if the timeline is in a hit.
     pub fn operation(&self) -> Option<Operation<'_>> {
         let inside = self.inside.as_ref()?;

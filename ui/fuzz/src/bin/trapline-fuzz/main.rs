@@ -32,6 +32,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// The exit code if something was found.
 const FOUND: u8 = 1;
+/// The exit code if nothing was found, and not all was searched.
+const NOT_WHOLE: u8 = 124;
 /// The exit code if the reader of standard output has closed it.
 const CLOSED: u8 = 141;
 /// The time of a search for which nothing is given.
@@ -138,6 +140,7 @@ fn main() -> ExitCode {
     match run(args) {
         Ok(Verdict::Found) => ExitCode::from(FOUND),
         Ok(Verdict::Nothing) => ExitCode::SUCCESS,
+        Ok(Verdict::NotWhole) => ExitCode::from(NOT_WHOLE),
         Ok(Verdict::Interrupted) => ExitCode::from(INTERRUPTED),
         Err(error) => {
             let code = error.exit_code();
@@ -155,6 +158,8 @@ enum Verdict {
     Found,
     /// Nothing was.
     Nothing,
+    /// Nothing was, and handlers were not searched, or operations not reached.
+    NotWhole,
     /// Nothing was, when it was interrupted.
     Interrupted,
 }
@@ -259,6 +264,7 @@ fn of_subject<T: Subject>(
     Ok(match ended {
         _ if !findings.is_empty() => Verdict::Found,
         Ended::Interrupted => Verdict::Interrupted,
+        _ if !subject.is_whole() => Verdict::NotWhole,
         Ended::Trials | Ended::Time => Verdict::Nothing,
     })
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use trapline_fuzz::FuzzError;
 use trapline_fuzz::change::Scope;
-use trapline_fuzz::finding::{Finding, Folder};
+use trapline_fuzz::finding::{FellAt, Finding, Folder};
 use trapline_fuzz::hits::Hits;
 use trapline_fuzz::objectives::{Fallen, Objectives};
 use trapline_fuzz::patience::Ended;
@@ -55,8 +55,12 @@ impl<T: Subject> Subject for Empty<T> {
         self.made
     }
 
-    fn executed(&mut self, _: &State, _: &Fallen) -> Result<u64, FuzzError> {
-        Ok(0)
+    fn fell_at(&mut self, _: &State, _: &Fallen) -> Result<FellAt, FuzzError> {
+        Ok(FellAt::default())
+    }
+
+    fn is_whole(&self) -> bool {
+        false
     }
 
     fn most_tries(&self) -> usize {
