@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use document::{Block, blocks, digest, measured, numbers, pinned};
+use document::{Block, blocks, claims, digest, measured, pinned};
 use source::{Amount, Source};
 use table::{Place, Row, rows};
 use trapline_house::root;
@@ -40,7 +40,7 @@ struct Page<'a> {
 impl Page<'_> {
     fn new<'a>(name: &'a str, text: &str) -> Page<'a> {
         let blocks = blocks(text);
-        let open = blocks.iter().map(|block| numbers(&block.text)).collect();
+        let open = claims(&blocks);
         Page { name, blocks, open }
     }
 

@@ -72,6 +72,14 @@ fn a_commit_gets_another_third_only_if_there_is_something_to_push() {
     refused(&["nope"], "scripts/third: no commit nope");
     refused(&["--after", "nope"], "scripts/third: no commit nope");
     refused(&["--after", "HEAD"], "scripts/third: HEAD has HEAD already: there is nothing to push");
+    let old = git(&["rev-parse", "--short", "HEAD~1"]);
+    git(&["commit", "-q", "--allow-empty", "--amend", "-m", "landed"]);
+    let landed = git(&["rev-parse", "--short", "HEAD"]);
+    let landed = landed.trim();
+    git(&["reset", "-q", old.trim()]);
+    git(&["commit", "-q", "--allow-empty", "-m", "two"]);
+    let sentence = format!("scripts/third: HEAD does not descend from {landed}: rebase on {landed} first");
+    refused(&["--after", landed], &sentence);
     git(&["add", "scripts/third"]);
     let head = git(&["rev-parse", "HEAD"]);
     refused(&["--after", "HEAD~1"], "scripts/third: there are staged changes: commit or unstage them first");
@@ -86,6 +94,25 @@ fn a_commit_gets_another_third_only_if_there_is_something_to_push() {
         let (ended, out, err) = run(folder, "scripts/third", args);
         assert!(ended == code && (out + &err).starts_with("scripts/third [COMMIT] "), "{args:?}: {err}");
     }
+}
+
+#[test]
+fn an_input_that_was_changed_under_its_sha_1_is_refused() {
+    let folder = with_script("corpus");
+    let folder = folder.path();
+    let inputs = folder.join("target/fuzz/corpus/few");
+    std::fs::create_dir_all(folder.join("tests/fuzz/corpus")).unwrap();
+    std::fs::write(folder.join("seed"), "one").unwrap();
+    std::fs::write(folder.join("two"), "two").unwrap();
+    assert_eq!(run(folder, "tar", &["-cf", "tests/fuzz/corpus/few.tar", "seed"]).0, 0);
+    assert_eq!(run(folder, "scripts/corpus", &["add", "few", "two"]).0, 0);
+    // The name of a seed says nothing of what is in it.
+    std::fs::write(inputs.join("seed"), "another").unwrap();
+    assert_eq!(run(folder, "scripts/corpus", &["pack", "few"]).0, 0);
+    let two = "ad782ecdac770fc6eb9a62e44f90873fb97fb26b";
+    std::fs::write(inputs.join(two), "more").unwrap();
+    let (code, _, err) = run(folder, "scripts/corpus", &["pack", "few"]);
+    assert!(code == 2 && err.contains(&format!("few/{two} is not named by its SHA-1")), "{err}");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Blocks of code, code between backticks and the targets of links are no prose, but comments in blocks of commands are. A
 //! number is no claim if it is part of a name (`names` has the forms and the list), or a bare 0 or 1: a truth value, an
-//! absence, a first element. Numbers in words count from three on; two only before units of time and in ratios.
+//! absence, a first element. As an exit code 0 and 1 are claims too. Numbers in words count from three on; two only before
+//! units of time and in ratios.
 
 use regex::Regex;
 use std::ops::Range;
@@ -22,6 +23,8 @@ pub struct Block {
     pub text: String,
     /// Where each of its lines begins in the text.
     starts: Vec<usize>,
+    /// Whether it is the first row of a table.
+    is_head: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +76,9 @@ impl Reader {
             self.apart = true;
         } else if words.is_empty() || words.starts_with("|-") || words.starts_with("<!--") {
             self.apart = true;
+            if let Some(head) = self.blocks.last_mut().filter(|_| words.starts_with("|-")) {
+                head.is_head = true;
+            }
         } else if line.starts_with("    ") && self.apart && !self.in_list {
             // Code by its indentation; `apart` stays, so that the next line is looked at the same way.
         } else {
@@ -108,7 +114,14 @@ impl Reader {
 
     fn block(&mut self, line: usize, kind: Kind, text: &str) {
         let sections = self.sections.iter().map(|(_, name)| name.clone()).collect();
-        self.blocks.push(Block { line, kind, sections, text: text.to_owned(), starts: vec![0] });
+        self.blocks.push(Block {
+            line,
+            kind,
+            sections,
+            text: text.to_owned(),
+            starts: vec![0],
+            is_head: false,
+        });
     }
 }
 
@@ -215,8 +228,10 @@ static ANY: LazyLock<Regex> =
 /// A time or a ratio of two, or of a fraction.
 static IN_WORDS: LazyLock<Regex> = LazyLock::new(|| {
     let unit = r"(?:(?:(?:nano|micro|milli)?second|minute|hour)s?\b|times as\b|percent\b)";
-    Regex::new(&format!(r"\btwo (?:[a-z]+ )?{unit}|\ban? (?:(?:nano|micro|milli)second|fifth too)\b"))
-        .unwrap()
+    Regex::new(&format!(
+        r"\btwo (?:and a half )?(?:[a-z]+ )?{unit}|\ban? (?:(?:nano|micro|milli)second|fifth too)\b"
+    ))
+    .unwrap()
 });
 
 static NOT_PROSE: LazyLock<Regex> =
@@ -227,14 +242,49 @@ fn prose(text: &str) -> String {
     hidden(text, &NOT_PROSE, |_| true)
 }
 
-/// The numbers of a text that may be claims.
-pub fn numbers(text: &str) -> Vec<Range<usize>> {
-    static EXIT_CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?i)exit codes?(?: is)? $").unwrap());
+/// The numbers of each block that may be claims. A section `Exit codes` and a column of a table with this head hold exit
+/// codes.
+pub fn claims(blocks: &[Block]) -> Vec<Vec<Range<usize>>> {
+    let mut column = None;
+    let in_block = |block: &Block| {
+        let cells = cells(&block.text);
+        let mut exits = 0..0;
+        if block.kind != Kind::Row {
+            column = None;
+        } else if block.is_head {
+            let is_exit =
+                |cell: &Range<usize>| matches!(block.text[cell.clone()].trim(), "Exit code" | "Code");
+            column = cells.iter().position(is_exit);
+        } else {
+            exits = column.and_then(|at| cells.get(at)).cloned().unwrap_or(exits);
+        }
+        let in_section = block.sections.last().is_some_and(|name| name.starts_with("Exit codes"));
+        numbers(&block.text, &if in_section { 0..usize::MAX } else { exits })
+    };
+    blocks.iter().map(in_block).collect()
+}
+
+/// The cells of a row, with what is before and behind it.
+fn cells(text: &str) -> Vec<Range<usize>> {
+    let mut start = 0;
+    let cell = |cell: &str| {
+        let begin = start;
+        start += cell.len() + 1;
+        begin..begin + cell.len()
+    };
+    prose(text).split('|').map(cell).collect()
+}
+
+/// The numbers of a text that may be claims; those of `exits` are exit codes.
+fn numbers(text: &str, exits: &Range<usize>) -> Vec<Range<usize>> {
+    static EXIT: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?i)\b(?:codes?(?: is| other than)?|(?:exit|end)(?:s|ed)? with) $").unwrap()
+    });
     static DIGIT: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\d[ -]$").unwrap());
     let left = without_names(&prose(text));
     let claim = |found: &regex::Match| {
-        let bare = unit(&left[found.end()..]).is_none() && !EXIT_CODE.is_match(&left[..found.start()]);
-        !(bare && matches!(found.as_str(), "0" | "1"))
+        let is_exit = exits.contains(&found.start()) || EXIT.is_match(&left[..found.start()]);
+        is_exit || unit(&left[found.end()..]).is_some() || !matches!(found.as_str(), "0" | "1")
     };
     let digits = ANY.find_iter(&left).filter(claim);
     let words = WORDS.find_iter(&left).filter(|found| !DIGIT.is_match(&left[..found.start()]));

@@ -51,6 +51,7 @@ fn a_number_without_a_source_is_named_with_its_line() {
     assert_eq!(left("- one\n- 12 of\n  13\n\n## Up to 5"), ["2: 12", "3: 13", "5: 5"]);
     assert_eq!(left("in ten seconds, five times as long"), ["1: ten", "1: five"]);
     assert_eq!(left("in two seconds, a fifth too slow"), ["1: two seconds", "1: a fifth too"]);
+    assert_eq!(left("two and a half minutes"), ["1: two and a half minutes"]);
     assert_eq!(
         left("Three of twenty-five, a million; 3 million"),
         ["1: 3", "1: Three", "1: twenty-five", "1: million"]
@@ -208,6 +209,12 @@ fn an_exit_code_is_compared_with_its_meaning() {
     fine("It ends with exit code 7.", row);
     fails("It ends with exit code 8.", row, "8 is 7");
     assert_eq!(left("Exit code 0; the exit code is 1; exit code 7"), ["1: 0", "1: 1", "1: 7"]);
+    assert_eq!(left("It exits with 1 (code 0), a code other than 1"), ["1: 1", "1: 0", "1: 1"]);
+    assert_eq!(left("## Exit codes of `a`\n\n0: done; 1: not\n\n## B\n\n0 or 1"), ["3: 0", "3: 1"]);
+    let table = "| The guest | Exit code |\n|---|---|\n| `a|b` 0 | 0 |\n| 1 | 1 |";
+    assert_eq!(left(table), ["3: 0", "4: 1"]);
+    assert_eq!(left(&table.replace("Exit code", "Bit")), [""; 0]);
+    assert_eq!(left(&format!("{table}\n\n| A | B |\n|---|---|\n| 0 | 1 |")), ["3: 0", "4: 1"]);
 }
 
 #[test]
