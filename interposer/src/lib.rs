@@ -25,8 +25,8 @@ pub use d::{DClause, DDrops, DFault, DSetup, DVariable};
 pub use hit::{
     AddressName, CoreFile, DumpTaker, HandlerState, HandlerTrace, Interposer, InterposerConfig, NotedHit,
     Output, PointView, ProbeNames, ProgramView, RefusedRecords, SavedInterposer, StoredInterposer,
-    StoredInterposerError, SymbolNames, Traces, Trial, TrialState, View, Written, all_writable, can_write,
-    is_writable, processor_register,
+    StoredInterposerError, SymbolNames, Traces, Trial, TrialRun, TrialState, View, Written, all_writable,
+    can_write, is_writable, processor_register,
 };
 pub use model::difference;
 pub use model::{

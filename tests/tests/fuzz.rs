@@ -193,7 +193,8 @@ fn what_was_not_searched_or_reached_is_named_and_the_exit_code_says_so() {
     std::fs::write(folder.path().join("all.d"), script).unwrap();
     let ran = fuzz(folder.path(), &["-s", "all.d", "--execs", "2K"]);
     assert_eq!(ran.code, 124, "{}{}", ran.out, ran.err);
-    assert!(ran.out.contains("not searched: all.d:1, all.d:3 (no hit that is kept"), "{}", ran.out);
+    assert!(ran.out.contains("not searched: all.d:3 (no hit that is kept"), "{}", ran.out);
+    assert!(ran.out.contains("not searched: all.d:1 (they do not run before an instruction)"), "{}", ran.out);
     assert!(ran.out.contains("all.d:2: all ") && ran.out.contains("all.d:4: all "), "{}", ran.out);
     std::fs::write(folder.path().join("dead.rpn"), looks("push r, ecx\njmp on\npush 2\non:\n", None))
         .unwrap();
@@ -373,6 +374,48 @@ fn a_mistake_in_a_drivers_parser_is_found_through_the_function() {
     }
 }
 
+/// What users of the fuzzer have found: clauses of a firing share `this`, other hits of a program are no calls, programs of files with
+/// one name have a finding each, the handler that writes is blamed, and a handler that no call runs is named.
+#[test]
+fn findings_are_of_the_handler_and_the_call_that_they_name() {
+    if fuzzer().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let this = "fbt::do_fork:entry { this->p = arg0; } fbt::do_fork:entry { trace(this->p); }";
+    let ran = fuzz(here, &["-n", this, "--execs", "2K", "--findings", "this"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+
+    let function = ["--function", "fbt::vortex_control:entry", "--input", "rsi", "--execs", "300"];
+    let elsewhere = "fbt::vortex_control:entry { x = arg1; } fbt::do_fork:entry { assert(0); }";
+    let of_planted = [&["-q", "fuzz", "embedded:planted", "-n", elsewhere], &function[..]].concat();
+    let ran = trapline(here, &of_planted);
+    assert_eq!(ran.code, 124, "{}{}", ran.out, ran.err);
+    assert!(
+        ran.out.contains("\nnot run: -n fbt::vortex_control:entry:1.2 (no call hits them)\n"),
+        "{}",
+        ran.out
+    );
+
+    let program = |code: &str| {
+        format!("name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\n{code}exit\n")
+    };
+    for (n, number) in ["0x4711", "0x4712"].into_iter().enumerate() {
+        let writes = format!("push r, eax\npush {number}\nsub\njz it\nexit\nit:\npush 5\npop r, ebp\n");
+        std::fs::create_dir(here.join(format!("p{n}"))).unwrap();
+        std::fs::write(here.join(format!("p{n}/x.rpn")), program(&writes)).unwrap();
+    }
+    std::fs::write(here.join("logs.rpn"), program("push r, eax\nlog 1\n")).unwrap();
+    let programs = ["-p", "logs.rpn", "-p", "p0/x.rpn", "-p", "p1/x.rpn"];
+    let ran = fuzz(here, &[&programs[..], &["--continue", "1000", "--execs", "5K"]].concat());
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+    for file in ["findings/guest-differs-x.rpn-0.tlr", "findings/guest-differs-x.rpn-2-0.tlr"] {
+        assert!(here.join(file).exists(), "{file}: {}", ran.out);
+    }
+    assert!(ran.out.contains("\n2 findings; "), "{}", ran.out);
+}
+
 #[test]
 fn each_assertion_and_each_return_that_is_lost_is_one_finding() {
     if fuzzer().is_none() {
@@ -449,7 +492,7 @@ fn a_handler_that_changes_the_guest_is_told_from_one_that_observes() {
     assert!(ran.out.contains("found findings/guest-"), "{}", ran.out);
     let found = first(&ran);
     let told = trapline(folder.path(), &["fuzz", "--explain", &found]);
-    assert!(told.out.contains("What the handler writes goes to the guest."), "{}{}", told.out, told.err);
+    assert!(told.out.contains("What the handlers write goes to the guest."), "{}{}", told.out, told.err);
     let replayed = trapline(folder.path(), &["replay", &found, "--verify"]);
     assert!([0, 4].contains(&replayed.code), "{}", replayed.err);
     // What a handler sees is so in the guest if it writes: it may write what is there, and must not repair what is wrong.

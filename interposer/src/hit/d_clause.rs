@@ -24,13 +24,19 @@ impl<V: View> Guest<'_, V> {
     /// unless it belongs to END or ERROR.
     #[inline]
     pub fn begin_clause(&mut self, lv: &mut [u64]) -> bool {
+        self.begin_clause_at(self.core.icount(), lv)
+    }
+
+    /// The same, at this instruction count: clauses of one firing share their variables.
+    #[inline]
+    pub fn begin_clause_at(&mut self, icount: u64, lv: &mut [u64]) -> bool {
         let Some(d) = &mut self.d else { return true };
         let probe = self.probe;
         let id = || probe.rest.provided.as_ref().map_or(0, |provided| provided.id);
         if d.exit().is_some() && !(END..=LAST_EVENT).contains(&id()) {
             return false;
         }
-        let (icount, traps) = (self.core.icount(), self.stats.traps);
+        let traps = self.stats.traps;
         d.begin(|| (icount, traps ^ u64::from(id()) << 40), lv);
         true
     }

@@ -57,7 +57,7 @@ use trapline_emu::{Access, Core, Fault, PAGE, Trap, TrapInterposer, Verdict, Wat
 use trapline_os::OsProfile;
 use trapline_rpn::Vm;
 use trapline_trace::{ChannelConfig, Channels, Header, HeaderItems};
-pub use trial::{Trial, TrialState};
+pub use trial::{Trial, TrialRun, TrialState};
 pub use view::{View, Written, all_writable, can_write, is_writable};
 pub use written::RefusedRecords;
 

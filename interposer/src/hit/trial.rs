@@ -8,11 +8,24 @@ use super::handler::set_variables;
 use super::host::Guest;
 use super::view::View;
 use crate::d::{DDrops, Runtime};
-use crate::model::{AlteredRun, Difference, ProgramId};
+use crate::model::{AlteredRun, Difference, Place, ProgramId};
 use std::ops::Range;
 use std::sync::Arc;
 use trapline_emu::Core;
 use trapline_rpn::{Argument, Lines, Observer, Outcome, Termination, Unhandled, Vars, Verified};
+
+/// Which run of a handler a trial is.
+#[derive(Debug, Clone, Copy)]
+pub struct TrialRun {
+    /// The probe, as records count them.
+    pub probe: u32,
+    /// The number of the run there, from 1.
+    pub run: u64,
+    /// The number of the firing, which all handlers of the hit share.
+    pub firing: u64,
+    /// The instruction count of the hit.
+    pub icount: u64,
+}
 
 /// The variables of all programs, for handlers on trial.
 #[derive(Clone, Default)]
@@ -119,6 +132,16 @@ impl Interposer {
         std::mem::take(&mut self.runner.asked.refuted)
     }
 
+    /// Whether a probe is on an instruction, before which its handler runs: not a timer, a return, a watch or an event.
+    pub fn has_instruction(&self, probe: u32) -> bool {
+        let place = self.inserted.probes.get(probe as usize).map(|probe| &probe.place);
+        place.is_some_and(|place| match place {
+            Place::Kernel { .. } | Place::LockNop { .. } | Place::Pointer { .. } => true,
+            Place::User { .. } | Place::Module { .. } | Place::ModulePointer { .. } => true,
+            _ => false,
+        })
+    }
+
     /// The handler of a probe, and the lines of its source.
     pub fn handler(&self, probe: u32) -> Option<(&Arc<Verified>, &Lines)> {
         let own = self.inserted.probes.get(probe as usize)?;
@@ -147,20 +170,19 @@ impl Interposer {
         self.inserted.probes.get(probe as usize).is_some_and(|probe| probe.is_clause)
     }
 
-    /// Runs the handler of a probe on trial: as its run of this number, with these variables, in the guest that the view shows.
+    /// Runs the handler of a probe on trial, with these variables, in the guest that the view shows.
     /// Without an observer, it runs as in a run. `None` if there is no such probe, or its D program has ended.
     pub fn try_handler<V: View, O: Observer>(
         &mut self,
         core: &mut Core,
-        (index, run): (u32, u64),
+        TrialRun { probe: index, run, firing, icount }: TrialRun,
         state: &mut TrialState,
         view: &mut V,
         observer: Option<&mut O>,
     ) -> Option<Trial> {
         let probe = self.inserted.probes.get(index as usize)?;
         let before = (self.stats, self.runner.asked.frozen_after, self.runner.asked.refuted.len());
-        // Each run is a firing of its own.
-        self.stats.traps = self.stats.traps.wrapping_add(run);
+        self.stats.traps = firing;
         let TrialState { lv, gv, programs } = state;
         let OfProgram { locals, d } = programs.get_mut(probe.program as usize)?;
         let lv = lv.get_mut(locals.clone())?;
@@ -176,7 +198,7 @@ impl Interposer {
             firing: (index, run),
             view,
         };
-        let begun = guest.begin_clause(lv);
+        let begun = guest.begin_clause_at(icount, lv);
         let outcome = begun.then(|| {
             let vars = Vars { lv, gv };
             match observer {

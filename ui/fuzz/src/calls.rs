@@ -4,12 +4,13 @@
 //! Unlike a handler on trial, the function runs in the guest itself: interrupts are delivered, devices answer, probes are hit.
 //! Each call begins with the saved state of the real hit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher as _;
 use std::path::PathBuf;
 
-use trapline_emu::Operands;
-use trapline_session::{Command, CommandError, Condition, Ending, Limits, Position, counted};
+use iced_x86::Mnemonic;
+use trapline_emu::{Core, Operands};
+use trapline_session::{Command, CommandError, Condition, Ending, Limits, Position, Session, counted};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::deaths::{Death, Deaths, is_reported};
@@ -40,6 +41,9 @@ const MOST_TRIES: usize = 1500;
 
 /// Most instructions in which a kernel that dies says how, in the recording of a finding.
 const MOST_REPORT: u64 = 1 << 24;
+
+/// Most instructions of a block.
+const LONGEST_BLOCK: usize = 512;
 
 /// Where a call ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +98,8 @@ struct Done {
     digest: u64,
     /// The assertions that did not hold, as the interposer takes them.
     refuted: Vec<(u32, u32)>,
+    /// Handlers that an exception has ended.
+    exceptions: u64,
     /// The exception that was not handled to its end.
     fault: Option<Exception>,
     /// The last block of a function.
@@ -115,6 +121,8 @@ pub struct Calls {
     condition: Condition,
     /// Where its kernel says that something is wrong.
     deaths: Deaths,
+    /// The handlers that watch: their names, and the numbers of their probes.
+    others: Vec<(String, Vec<u32>)>,
     /// Returns to where no call was.
     returns: Returns,
     coverage: Coverage,
@@ -157,6 +165,7 @@ impl Calls {
                 Err(other) => return Err(other),
             }
         }
+        let others = hits.others();
         let deaths = Deaths::of(&hits.session);
         let functions = hits.session.target().symbols().functions();
         let returns = Returns::new(functions.map(|function| function.addr));
@@ -183,6 +192,7 @@ impl Calls {
             maps_code: false,
             patience: Some(patience.clone()),
             unfit: None,
+            others,
         };
         calls.check_real(&mut unfit)?;
         calls.pass_over(unfit)?;
@@ -319,6 +329,7 @@ impl Calls {
             instructions: 0,
             digest: 0,
             refuted: Vec::new(),
+            exceptions: 0,
             fault: None,
             last: 0,
             lost: None,
@@ -354,6 +365,8 @@ impl Calls {
             limits = limits.cancelled_by(patience.flag());
         }
         let shown = session.console().len();
+        let quiet = quiet(session, &self.others, &self.endings.ran);
+        let exceptions = session.stats().exceptions;
         let mut steps = Steps::new(
             &mut self.coverage,
             back,
@@ -392,6 +405,13 @@ impl Calls {
         (0..16).for_each(|n| digest.write_u64(session.core().env().gpr(n)));
         done.digest = digest.finish();
         done.refuted = session.take_refuted();
+        done.exceptions = session.stats().exceptions.saturating_sub(exceptions);
+        for (name, runs) in quiet {
+            let probes = self.others.iter().filter(|(own, _)| *own == name).flat_map(|(_, probes)| probes);
+            if runs_of(session, probes) > runs {
+                self.endings.ran.insert(name);
+            }
+        }
         Ok(done)
     }
 
@@ -402,6 +422,7 @@ impl Calls {
             return Ok(done.digest);
         }
         self.endings.calls += 1;
+        self.endings.exceptions += done.exceptions;
         self.coverage.guest_length(done.instructions);
         let mut otherwise = |how: String| *self.endings.otherwise.entry(how).or_default() += 1;
         match &done.end {
@@ -457,6 +478,8 @@ impl Calls {
     /// A crash at a place is one finding, whether the guest has said it on the console first or not.
     fn crash(&mut self, objective: Objective, done: &Done) {
         let place = self.place(done);
+        // How the guest ends after a return that has lost its way is chance.
+        let objective = if done.lost.is_some() { Objective::GuestCrash } else { objective };
         if self.objectives.has(objective) {
             let objective = *self.crashes.entry(place.clone()).or_insert(objective);
             self.fall(objective, place);
@@ -469,7 +492,7 @@ impl Calls {
         let session = &self.hits.session;
         let (at, before) = done.fault.map_or((done.last, done.last), |fault| (fault.at, fault.before));
         let symbol = session.symbol_of(at).filter(|_| done.lost.is_none() && !self.deaths.is_data(at));
-        let before = done.lost.unwrap_or(before);
+        let before = done.lost.map_or(before, |block| return_of(session.core(), block));
         let symbol = symbol.or_else(|| Some(format!("after {}", session.symbol_of(before)?)));
         symbol.unwrap_or_else(|| "unknown code".to_owned())
     }
@@ -501,6 +524,31 @@ impl Calls {
         }
         Ok(())
     }
+}
+
+/// The return that ends a block, or the block if there is none.
+fn return_of(core: &Core, block: u64) -> u64 {
+    let mut at = block;
+    for _ in 0..LONGEST_BLOCK {
+        match core.decode_original(at) {
+            Some(insn) if insn.mnemonic() == Mnemonic::Ret => return at,
+            Some(insn) => at = core.wrap_linear(at.wrapping_add(insn.len() as u64)),
+            None => break,
+        }
+    }
+    block
+}
+
+/// How often handlers of these probes have run.
+fn runs_of<'a>(session: &Session, probes: impl Iterator<Item = &'a u32>) -> u64 {
+    let Some(interposer) = session.interposer() else { return 0 };
+    probes.filter_map(|probe| interposer.point_of(*probe)).map(|(_, _, runs)| runs).sum()
+}
+
+/// The handlers that have not run in any call, and how often they ran before this one.
+fn quiet(session: &Session, others: &[(String, Vec<u32>)], ran: &BTreeSet<String>) -> Vec<(String, u64)> {
+    let not = others.iter().filter(|(name, _)| !ran.contains(name));
+    not.map(|(name, probes)| (name.clone(), runs_of(session, probes.iter()))).collect()
 }
 
 /// The inputs of the hit of a number, and where its function returns to.
@@ -599,7 +647,8 @@ impl Subject for Calls {
     }
 
     fn report(&self, ended: Ended) -> Report {
-        let endings = Some(self.endings.clone());
+        let places = self.coverage.reached().max(self.endings.places);
+        let endings = Some(Endings { places, ..self.endings.clone() });
         Report { summary: Summary::default(), reached: Vec::new(), endings, ended }
     }
 
@@ -614,7 +663,7 @@ impl Subject for Calls {
     }
 
     fn is_whole(&self) -> bool {
-        true
+        self.others.iter().all(|(name, _)| self.endings.ran.contains(name))
     }
 
     fn objectives(&self) -> &Objectives {
@@ -639,7 +688,7 @@ fn of_calls(calls: &Calls) -> Vec<String> {
         calls.function(),
         endings.returned,
         counted(endings.longest, "instruction"),
-        calls.coverage().reached()
+        calls.coverage().reached().max(endings.places)
     )];
     if let Some((count, why)) = &calls.unfit {
         lines.push(format!("{} passed over: {why}", counted(*count, "real hit")));
@@ -651,6 +700,14 @@ fn of_calls(calls: &Calls) -> Vec<String> {
     if endings.refused > 0 {
         let refused = counted(endings.refused, "time");
         lines.push(format!("inputs could not be written {refused}"));
+    }
+    let not: Vec<&str> = calls.others.iter().map(|(name, _)| name.as_str()).collect();
+    let not: Vec<&str> = not.into_iter().filter(|name| !endings.ran.contains(*name)).collect();
+    if !not.is_empty() {
+        lines.push(format!("not run: {} (no call hits them)", not.join(", ")));
+    }
+    if endings.exceptions > 0 {
+        lines.push(format!("handlers ended by an exception: {}", counted(endings.exceptions, "time")));
     }
     lines.extend(endings.otherwise.iter().map(|(how, count)| format!("{how}: {}", counted(*count, "time"))));
     lines

@@ -14,6 +14,8 @@ use crate::patience::Patience;
 use crate::state::State;
 use crate::trials::Trials;
 
+/// The objective of assertions.
+const ASSERT: &str = "assert";
 /// Most runs of bytes that are shown of one difference of memory.
 const MOST_RUNS: usize = 8;
 
@@ -145,7 +147,9 @@ fn of_call(
     let later = counted(recording.end().icount.saturating_sub(hit.icount), "instruction");
     let how = recording.ending().filter(|ending| **ending != Ending::Limit);
     let how = how.map_or(String::new(), |how| format!(": {how}"));
-    lines.push(format!("Then the objective {} falls{what}, after {later}{how}.", told.objective));
+    // An assertion falls somewhere in the call.
+    let when = if told.objective == ASSERT { String::new() } else { format!(", after {later}{how}") };
+    lines.push(format!("Then the objective {} falls{what}{when}.", told.objective));
     Ok(lines)
 }
 
@@ -195,7 +199,7 @@ fn of_handlers(
             format!("Then the objective {} falls{what} at {place}.", told.objective)
         }
         true => format!(
-            "What the handler writes goes to the guest. Then the objective {} falls{what}, at most {} later.",
+            "What the handlers write goes to the guest. Then the objective {} falls{what}, at most {} later.",
             told.objective,
             counted(recording.end().icount.saturating_sub(told.at.icount), "instruction")
         ),

@@ -16,7 +16,7 @@ use trapline_session::{
 
 use crate::error::FuzzError;
 use crate::patience::Patience;
-use crate::units::{self, Unit};
+use crate::units::{self, Reach, Unit};
 
 /// A page of a real hit, as far as handlers have asked for it.
 #[derive(Debug, Clone)]
@@ -65,6 +65,8 @@ pub struct Hit {
     pub icount: u64,
     /// Operations of handlers that run at this instruction count and before this hit.
     pub operations: u64,
+    /// The number of the firing, which all its handlers share.
+    pub firing: u64,
     /// The instruction pointer.
     pub ip: u64,
     /// The variables of all programs.
@@ -231,11 +233,18 @@ impl Hits {
         if let Some(from) = from {
             timeline.goto(from)?;
         }
-        let wanted = program.map(|program| timeline.hits_of(Some(program))).transpose()?;
+        let wanted = match program {
+            None => StopPoint::AnyHit,
+            // Other programs may have the same probe, and others.
+            Some(name) => match exactly(timeline.session(), name) {
+                Some(own) => StopPoint::HitOf(vec![own]),
+                None => timeline.hits_of(program)?,
+            },
+        };
         let (mut list, mut passed_over, mut elsewhere) = (Vec::new(), 0, BTreeSet::new());
         while list.len() < most {
-            let Found::Met(_) = timeline.next_hit(program)? else { break };
-            match hit_here(&mut timeline, wanted.as_ref()) {
+            let Found::Met(_) = timeline.run_until(std::slice::from_ref(&wanted))? else { break };
+            match hit_here(&mut timeline, &wanted) {
                 Ok(hit) => list.push(hit),
                 Err(probes) => {
                     passed_over += 1;
@@ -342,6 +351,14 @@ impl Hits {
         Some((unit.name.clone(), handler.own(at)))
     }
 
+    /// The units that no kept hit runs, by name, with the numbers of their probes.
+    #[must_use]
+    pub fn others(&self) -> Vec<(String, Vec<u32>)> {
+        let Some(interposer) = self.session.interposer() else { return Vec::new() };
+        let others = self.units.iter().filter(|unit| unit.reach != Reach::Searched);
+        others.map(|unit| (unit.name.clone(), unit.probes(interposer))).collect()
+    }
+
     /// The hit after one: what its handlers change, those of the next one see.
     #[must_use]
     pub fn after(&self, number: usize) -> Option<usize> {
@@ -356,9 +373,17 @@ fn at_beginning(guest: &Guest, recording: &Recording) -> Result<Session, FuzzErr
     Ok(session)
 }
 
+/// The program of this name that is a probe alone, not one of D.
+fn exactly(session: &Session, name: &str) -> Option<ProgramId> {
+    let interposer = session.interposer()?;
+    let is_probe = |id| interposer.probes_of(id).all(|probe| !interposer.is_clause(probe));
+    let named = session.programs_named(name).ok()?;
+    named.into_iter().find(|id| is_probe(*id))
+}
+
 /// The hit before which the timeline is, with the handlers of the wanted programs or of all; or the probes of its handlers, if none runs
 /// before an instruction.
-fn hit_here(timeline: &mut Timeline, wanted: Option<&StopPoint>) -> Result<Hit, Vec<u32>> {
+fn hit_here(timeline: &mut Timeline, wanted: &StopPoint) -> Result<Hit, Vec<u32>> {
     timeline.into_hit().map_err(|_| Vec::new())?;
     let (operations, runs) = timeline.handlers_here();
     let (after, before): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| run.after);
@@ -369,10 +394,11 @@ fn hit_here(timeline: &mut Timeline, wanted: Option<&StopPoint>) -> Result<Hit, 
     let saved = session.snapshot();
     let (icount, ip) = (session.icount(), session.core().linear_ip());
     let number = session.stats().hits + 1;
+    let firing = session.stats().traps + 1;
     let Some(interposer) = session.interposer() else { return Err(after) };
     let handlers = before.iter().filter_map(|probe| Handler::of(interposer, *probe));
     let handlers = handlers.filter(|handler| match wanted {
-        Some(StopPoint::HitOf(programs)) => programs.contains(&handler.program),
+        StopPoint::HitOf(programs) => programs.contains(&handler.program),
         _ => true,
     });
     let handlers: Vec<Handler> = handlers.collect();
@@ -380,5 +406,5 @@ fn hit_here(timeline: &mut Timeline, wanted: Option<&StopPoint>) -> Result<Hit, 
         return Err(after);
     }
     let variables = interposer.trial_state();
-    Ok(Hit { saved, handlers, number, icount, operations, ip, variables, pages: BTreeMap::new() })
+    Ok(Hit { saved, handlers, number, icount, operations, firing, ip, variables, pages: BTreeMap::new() })
 }

@@ -1,7 +1,7 @@
 //! What runs have shown: what a search learns from one, and what the processes of a search tell each other at the end.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use trapline_emu::Operands;
@@ -84,6 +84,12 @@ pub struct Endings {
     pub refused: u64,
     /// The most instructions of one that returned.
     pub longest: u64,
+    /// Handlers that watch and have run, by name.
+    pub ran: BTreeSet<String>,
+    /// Handlers that an exception has ended.
+    pub exceptions: u64,
+    /// Places of the map of coverage that were reached in one process.
+    pub places: usize,
     /// The ways in which the guest ended them otherwise, and how often.
     pub otherwise: BTreeMap<String, u64>,
 }
@@ -96,6 +102,9 @@ impl Endings {
         self.too_long += other.too_long;
         self.refused += other.refused;
         self.longest = self.longest.max(other.longest);
+        self.ran.extend(other.ran.iter().cloned());
+        self.exceptions += other.exceptions;
+        self.places = self.places.max(other.places);
         for (how, count) in &other.otherwise {
             *self.otherwise.entry(how.clone()).or_default() += count;
         }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::hash::Hasher as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use trapline_interposer::{Difference, Trial, TrialState, Written};
+use trapline_interposer::{Difference, Trial, TrialRun, TrialState, Written};
 use trapline_rpn::{Termination, Unhandled};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -109,7 +109,7 @@ pub struct Trials {
     /// The guest after a handler, if it runs on.
     goes_on: Option<After>,
     /// Whether the first handler of the last state has written to the guest.
-    first_writes: bool,
+    first_writes: Option<usize>,
     /// What makes the digest of a trial: it is large, and is used again.
     hasher: Option<Box<Xxh3>>,
 }
@@ -141,7 +141,7 @@ impl Trials {
             executed: 0,
             done: Vec::new(),
             goes_on: None,
-            first_writes: false,
+            first_writes: None,
             hasher: None,
         }
     }
@@ -264,10 +264,11 @@ impl Trials {
     /// Lets the guest run on after the first handler of a state.
     fn run_on(&mut self, state: &State) -> Result<(), FuzzError> {
         let (Some(after), Some(differences)) = (&mut self.goes_on, state.hits.first()) else { return Ok(()) };
-        match after.run(&mut self.hits, state.first, differences, self.first_writes)? {
+        let writer = (state.first, self.first_writes.unwrap_or(0));
+        match after.run(&mut self.hits, state.first, differences, self.first_writes.is_some())? {
             Aftermath::Same => {}
-            Aftermath::Differs => self.fall(Objective::GuestDiffers, (state.first, 0), 0, ""),
-            Aftermath::Crashed(place) => self.fall(Objective::GuestCrash, (state.first, 0), 0, place),
+            Aftermath::Differs => self.fall(Objective::GuestDiffers, writer, 0, ""),
+            Aftermath::Crashed(place) => self.fall(Objective::GuestCrash, writer, 0, place),
         }
         Ok(())
     }
@@ -279,7 +280,7 @@ impl Trials {
     pub fn parts(&mut self, state: &State) -> Result<Parts, FuzzError> {
         self.check(state)?;
         let differences = state.hits.first().map(Vec::as_slice).unwrap_or_default();
-        After::parts(&mut self.hits, state.first, differences, self.first_writes)
+        After::parts(&mut self.hits, state.first, differences, self.first_writes.is_some())
     }
 
     /// Runs a state again: in the same loop of the interpreter, and in the other one.
@@ -329,10 +330,7 @@ impl Trials {
                 *hit = n;
             }
             let is_watched = !matches!(mode, Mode::Plain);
-            let done = self.at_hit(number, differences, &mut mode)?;
-            if n == 0 {
-                self.first_writes = !self.written.is_empty();
-            }
+            let done = self.at_hit((number, n == 0), differences, &mut mode)?;
             if is_watched {
                 self.judge_hit(number, &done);
                 self.coverage.length(2, n as u64);
@@ -357,7 +355,7 @@ impl Trials {
     /// Runs the handlers of one hit, in order: each sees what those before it have written.
     fn at_hit(
         &mut self,
-        number: usize,
+        (number, is_first): (usize, bool),
         differences: &[Difference],
         mode: &mut Mode<'_>,
     ) -> Result<Vec<Done>, FuzzError> {
@@ -367,13 +365,18 @@ impl Trials {
         self.written.clear();
         let mut all = std::mem::take(&mut self.done);
         all.clear();
+        let mut writer = None;
         for place in 0..self.places.get(number).map_or(0, Vec::len) {
             let done = self.one((number, place), differences, mode)?;
+            writer = writer.or((!self.written.is_empty()).then_some(place));
             let panicked = done.panicked;
             all.push(done);
             if panicked {
                 break;
             }
+        }
+        if is_first {
+            self.first_writes = writer;
         }
         Ok(all)
     }
@@ -421,10 +424,9 @@ impl Trials {
         let (Some(hit), Some(code)) = (list.get_mut(number), self.code.get_mut(place)) else {
             return (done, false);
         };
-        let Some((probe, run, program)) = hit.handlers.get(n).map(|own| (own.probe, own.run, own.program))
-        else {
-            return (done, false);
-        };
+        let Some(own) = hit.handlers.get(n) else { return (done, false) };
+        let at = TrialRun { probe: own.probe, run: own.run, firing: hit.firing, icount: hit.icount };
+        let program = own.program;
         let plain = matches!(mode, Mode::Plain);
         let (asked, compared, texts) = match mode {
             Mode::Learning(knowledge, n) => {
@@ -455,7 +457,7 @@ impl Trials {
         let variables = &mut self.variables;
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let observer = (!plain).then_some(&mut watcher);
-            session.try_handler((probe, run), variables, &mut seen, observer)
+            session.try_handler(at, variables, &mut seen, observer)
         }));
         done.panicked = ran.is_err();
         done.trial = ran.unwrap_or_default();
@@ -528,7 +530,7 @@ impl Trials {
         self.after.set(&self.variables);
         self.variables.set(&self.begin);
         self.secret.inverted = true;
-        let others = self.at_hit(number, differences, &mut Mode::Plain);
+        let others = self.at_hit((number, false), differences, &mut Mode::Plain);
         self.secret.inverted = false;
         self.variables.set(&self.after);
         let records = |done: &Done| done.trial.as_ref().map(|trial| trial.records.clone());

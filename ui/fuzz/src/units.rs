@@ -30,6 +30,15 @@ pub enum Reach {
 }
 
 impl Unit {
+    /// The numbers of its probes.
+    #[must_use]
+    pub fn probes(&self, interposer: &Interposer) -> Vec<u32> {
+        let own = |probe: &u32| {
+            interposer.handler(*probe).is_some_and(|(handler, _)| self.holds(self.program, handler))
+        };
+        interposer.probes_of(self.program).filter(own).collect()
+    }
+
     /// Whether a handler is one of it.
     #[must_use]
     pub fn holds(&self, program: ProgramId, handler: &Verified) -> bool {
@@ -55,7 +64,8 @@ pub fn units<'a>(
         for probe in interposer.probes_of(program.id) {
             let Some((handler, lines)) = interposer.handler(probe) else { continue };
             let known = all.iter_mut().skip(first).find(|unit| unit.holds(program.id, handler));
-            let reach = if elsewhere.contains(&probe) { Reach::Elsewhere } else { Reach::NotHit };
+            let is_elsewhere = elsewhere.contains(&probe) || !interposer.has_instruction(probe);
+            let reach = if is_elsewhere { Reach::Elsewhere } else { Reach::NotHit };
             match known {
                 Some(unit) if reach == Reach::Elsewhere => unit.reach = reach,
                 Some(_) => {}
@@ -70,12 +80,25 @@ pub fn units<'a>(
         }
         name(all.get_mut(first..).unwrap_or_default());
     }
+    tell_apart(&mut all);
     for (program, handler) in searched {
         if let Some(unit) = all.iter_mut().find(|unit| unit.holds(program, handler)) {
             unit.reach = Reach::Searched;
         }
     }
     all
+}
+
+/// Gives units of files with the same name in different folders a number: findings are named by the file alone.
+fn tell_apart(units: &mut [Unit]) {
+    let short = |unit: &Unit| unit.name.rsplit('/').next().unwrap_or_default().to_owned();
+    let names: Vec<String> = units.iter().map(short).collect();
+    for (n, unit) in units.iter_mut().enumerate() {
+        let before = names.iter().take(n).filter(|name| names.get(n) == Some(name)).count();
+        if before > 0 {
+            unit.name = format!("{}({})", unit.name, before + 1);
+        }
+    }
 }
 
 /// Names the units of a program.

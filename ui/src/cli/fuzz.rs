@@ -18,7 +18,7 @@ Examples:
   The same again     trapline fuzz embedded:ia32 -p probes.rpn --execs 10M --seed 7
   Another objective  trapline fuzz boot.tlr --objective budget=1000 --objective writes=none
   And the guest      trapline fuzz embedded:ia32 -p probes.rpn --continue 1000
-  A function         trapline fuzz embedded:planted --function fbt::vortex_check:entry --input arg0:64
+  A function         trapline fuzz embedded:planted --function fbt::vortex_control:entry --input arg0:arg1
   In words           trapline fuzz --explain findings/exception-invalid_addr-probes.rpn-4.tlr
 
 The exit code is 1 if something was found, 124 if not all was searched or reached, 0 otherwise; the others are those of `trapline --help`.";
@@ -108,7 +108,7 @@ pub struct FuzzArgs {
     /// An objective to switch off; may be repeated
     #[arg(long, value_name = "NAME", action = ArgAction::Append, help_heading = "Search")]
     pub no_objective: Vec<String>,
-    /// What stays as it is at the real hits: variables (before the first handler runs), hits (one handler at a time)
+    /// What stays as it is at the real hits: variables (before the first handler runs), hits (those of one hit at a time)
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["variables", "hits"], help_heading = "Search")]
     pub fix: Vec<String>,
     /// Also look for a recording's files in this folder, by their names; may be repeated

@@ -207,7 +207,10 @@ impl Session {
     }
 
     /// The programs that a name means: that of one program, or of all that a clause's descriptions name.
-    pub(crate) fn programs_named(&self, name: &str) -> Result<Vec<ProgramId>, CommandError> {
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn programs_named(&self, name: &str) -> Result<Vec<ProgramId>, CommandError> {
         let found: Vec<ProgramId> = self
             .programs()
             .iter()

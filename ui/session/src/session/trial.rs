@@ -1,6 +1,6 @@
 //! Handlers on trial, and altered runs (docs/fuzzing.md).
 
-use trapline_interposer::{AlteredRun, Interposer, Trial, TrialState, View};
+use trapline_interposer::{AlteredRun, Interposer, Trial, TrialRun, TrialState, View};
 use trapline_rpn::Observer as RpnObserver;
 
 use super::Session;
@@ -11,7 +11,7 @@ impl Session {
     /// As [`Interposer::try_handler`]: neither the guest nor the run is changed.
     pub fn try_handler<V: View, O: RpnObserver>(
         &mut self,
-        at: (u32, u64),
+        at: TrialRun,
         state: &mut TrialState,
         view: &mut V,
         observer: Option<&mut O>,
