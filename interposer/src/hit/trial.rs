@@ -135,10 +135,16 @@ impl Interposer {
     /// Whether a probe is on an instruction, before which its handler runs: not a timer, a return, a watch or an event.
     pub fn has_instruction(&self, probe: u32) -> bool {
         let place = self.inserted.probes.get(probe as usize).map(|probe| &probe.place);
-        place.is_some_and(|place| match place {
-            Place::Kernel { .. } | Place::LockNop { .. } | Place::Pointer { .. } => true,
-            Place::User { .. } | Place::Module { .. } | Place::ModulePointer { .. } => true,
-            _ => false,
+        place.is_some_and(|place| {
+            matches!(
+                place,
+                Place::Kernel { .. }
+                    | Place::LockNop { .. }
+                    | Place::Pointer { .. }
+                    | Place::User { .. }
+                    | Place::Module { .. }
+                    | Place::ModulePointer { .. }
+            )
         })
     }
 
