@@ -53,10 +53,13 @@ pub(crate) struct Asked {
     pub dump: Option<Box<CrashDump>>,
 }
 
+/// Most assertions that are noted until they are taken: each that does not hold is looked for among them.
+const MOST_REFUTED: usize = 64;
+
 impl Asked {
     /// An assertion of a probe's handler does not hold. Each is noted once.
     pub fn refute(&mut self, probe: u32, at: u32) {
-        if !self.refuted.contains(&(probe, at)) {
+        if self.refuted.len() < MOST_REFUTED && !self.refuted.contains(&(probe, at)) {
             self.refuted.push((probe, at));
         }
     }
