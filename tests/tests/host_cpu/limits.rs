@@ -12,6 +12,9 @@ pub struct Mask {
     pub flags: u64,
     /// An MMX instruction: the engine does not set the exponents, and enters MMX state before it accesses its operand.
     pub mmx: bool,
+    /// A function whose result CPUs do not round alike: Intel's and AMD's manuals promise an error of less than one unit in
+    /// the last place. The machine rounds it correctly.
+    pub rounded: bool,
 }
 
 pub fn mask(i: &Instruction) -> Mask {
@@ -26,8 +29,13 @@ pub fn mask(i: &Instruction) -> Mask {
     ];
     let name = format!("{:?}", i.code()).replace("xmm", "").replace("imm", "");
     let mmx = name.contains("mm");
+    let rounded = matches!(
+        i.mnemonic(),
+        M::Fsin | M::Fcos | M::Fsincos | M::Fptan | M::Fpatan | M::F2xm1 | M::Fyl2x | M::Fyl2xp1
+    );
     Mask {
         mmx,
+        rounded,
         flags: bits.iter().filter(|(flag, _)| undefined & flag != 0).fold(0, |all, (_, bit)| all | bit),
     }
 }

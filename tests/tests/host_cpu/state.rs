@@ -58,6 +58,15 @@ fn fault(vector: u64, error: u64, address: u64) -> (u64, u64, u64) {
     (vector, error, if vector == 14 { address } else { 0 })
 }
 
+/// Whether at most one unit in the last place lies between two numbers of the x87 of one sign.
+fn are_neighbours(one: &[u8], other: &[u8]) -> bool {
+    let [one, other] =
+        [one, other].map(|bytes| bytes.iter().rev().fold(0u128, |all, b| all << 8 | u128::from(*b)));
+    // A significand of 64 bits, its top bit set, under the exponent: the next binade begins at 2^63, not at 0.
+    let place = |value: u128| (value >> 64) << 63 | value & ((1 << 63) - 1);
+    place(one).abs_diff(place(other)) <= 1
+}
+
 impl State {
     pub fn of_host(bits: u32, record: &[u8]) -> Self {
         let (saved, rest) = record.split_at(saved_bytes(bits));
@@ -165,6 +174,9 @@ impl State {
         }
         let bytes = if mask.mmx { 8 } else { 10 };
         for n in (0..8).filter(|n| self.valid >> n & 1 != 0) {
+            if mask.rounded && are_neighbours(&self.x87[n], &guest.x87[n]) {
+                continue;
+            }
             let value = |s: &State| format!("{:02x?}", &s.x87[n][..bytes]);
             tell(format!("x87 {n}"), value(self), value(guest));
         }
