@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::diag::Diagnostics;
 use crate::instructions::Op;
+use crate::ppdf::Signed;
 use crate::source::{Sources, Span};
 
 /// The kind of the module named in the file header (`modtype =`).
@@ -292,4 +293,7 @@ pub struct Program {
     pub warnings: Diagnostics,
     /// Its source texts.
     pub sources: Arc<Sources>,
+    /// The signature of the PPDF file that it was read from. It counts only as long as the program is that of the file:
+    /// [`Program::signer`](crate::Program::signer) checks it.
+    pub(crate) signed: Option<Signed>,
 }

@@ -348,6 +348,86 @@ fn only_files_signed_by_the_required_key_are_accepted() {
     }
 }
 
+/// Every way in which a handler enters a run: only a signed PPDF file is accepted.
+#[test]
+fn only_a_signed_file_enters_a_run_that_requires_one_whatever_the_way() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    good(&["build", "--new-key", &path("key")]);
+    let (key, signed, source) = (path("key.pub"), path("signed"), "examples/man/3-count.rpn");
+    good(&["build", source, "-o", &signed, "--sign", &path("key"), "-q"]);
+    let d = path("program.d");
+    std::fs::write(&d, "BEGIN { trace(1); }\n").unwrap();
+    std::fs::write(path("script"), format!("at insns=1000 insert \"{source}\"\n")).unwrap();
+    let run = ["run", "embedded:ia32", "--limit-insns", "1M", "-q"];
+    let record = |name: &str, more: &[&str]| {
+        let file = path(name);
+        let ran = trapline(&root(), &[&["record", "-o", &file], &run[1..], more].concat());
+        assert_eq!(ran.code, 124, "{}", ran.err);
+        file
+    };
+    let of_signed = record("signed.tlr", &["-p", &signed, "--require-signed", &key]);
+    let of_unsigned = record("unsigned.tlr", &["-p", source]);
+    let of_d = record("d.tlr", &["-s", &d]);
+    let (with_signed, with_clause) = (path("signed.state"), path("clause.state"));
+    let saved = trapline(&root(), &[&run[..], &["-p", &signed, "--save", &with_signed]].concat());
+    assert_eq!(saved.code, 124, "{}", saved.err);
+    let saved =
+        trapline(&root(), &[&run[..], &["-n", "fbt::do_fork:entry", "--save", &with_clause]].concat());
+    assert_eq!(saved.code, 124, "{}", saved.err);
+
+    let (bare, body, rpn) =
+        ("fbt::do_fork:entry", "fbt::do_fork:entry { trace(1); }", "fbt::do_fork:entry { exit }");
+    let (out, found) = (path("out.tlr"), path("found"));
+    let refused: &[&[&str]] = &[
+        &["run", "embedded:ia32", "-n", bare],
+        &["run", "embedded:ia32", "-n", body],
+        &["run", "embedded:ia32", "-s", &d],
+        &["run", "embedded:ia32", "--rpn", rpn],
+        &["run", "embedded:ia32", "-p", source],
+        &["run", "embedded:ia32", "-p", &signed, "--rpn", rpn],
+        &["run", "embedded:ia32", "-p", &signed, "-s", &d],
+        &["run", "embedded:ia32", "--restore", &with_clause],
+        &["record", "embedded:ia32", "-o", &out, "-n", body],
+        &["tui", "embedded:ia32", "-n", body],
+        &["tui", &of_unsigned],
+        &["fuzz", "embedded:ia32", "--findings", &found, "--rpn", rpn],
+        &["replay", &of_unsigned],
+        &["replay", &of_d],
+        &["replay", &of_signed, "-n", body],
+        &["replay", &of_signed, "-p", source],
+        &["check", &d],
+        &["check", source],
+        &["check", "-E", source],
+        &["check", "-E", &d],
+        &["build", source, "-o", &out],
+        &["dis", "embedded:ia32", "do_fork", "-p", source],
+    ];
+    for args in refused {
+        let ran = trapline(&root(), &[args, &["--require-signed", &key, "-q"][..]].concat());
+        assert_eq!((ran.code, ran.out.as_str()), (7, ""), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains("; only programs signed by ed25519:"), "{args:?}: {}", ran.err);
+        assert_eq!(ran.err.lines().count(), 1, "{args:?}: {}", ran.err);
+    }
+    // A line of a script is refused as a line.
+    let ran =
+        trapline(&root(), &[&run[..], &["--script", &path("script"), "--require-signed", &key]].concat());
+    assert!(ran.code == 2 && ran.err.contains("is not a PPDF file"), "{}", ran.err);
+
+    // A signature lasts as long as its program: in a recording, and in a snapshot.
+    let accepted: &[(&[&str], i32)] = &[
+        (&["run", "embedded:ia32", "--limit-insns", "2M", "-p", &signed], 124),
+        (&["run", "embedded:ia32", "--limit-insns", "2M", "--restore", &with_signed], 124),
+        (&["replay", &of_signed, "--verify"], 0),
+        (&["replay", &of_signed, "-p", &signed], 0),
+        (&["check", &signed], 0),
+    ];
+    for (args, code) in accepted {
+        let ran = trapline(&root(), &[args, &["--require-signed", &key, "-q"][..]].concat());
+        assert_eq!(ran.code, *code, "{args:?}: {}", ran.err);
+    }
+}
+
 /// The file with its checksum corrected by the decoder's library.
 fn with_checksum(bytes: Vec<u8>) -> Vec<u8> {
     let folder = TempDir::new().unwrap();

@@ -9,8 +9,8 @@ use trapline_providers::{ArgumentRefused, GlobError, MatchError};
 use trapline_rpn::Diagnostics;
 use trapline_rpn::ppdf::{KeyError, UnwritableError};
 use trapline_session::{
-    CommandError, Ending, FileError, GuestError, ListError, ProgramError, RecordingError, ReplayError,
-    ScriptError, SnapshotError, StillError, io_sentence,
+    CommandError, Ending, FileError, GuestError, ListError, NotSigned, ProgramError, RecordingError,
+    ReplayError, ScriptError, SnapshotError, StillError, io_sentence,
 };
 use trapline_trace::{TemplateErrors, TraceFileError};
 use trapline_tui::SavedError;
@@ -240,6 +240,12 @@ impl From<ProgramError> for Failure {
     }
 }
 
+impl From<NotSigned> for Failure {
+    fn from(error: NotSigned) -> Self {
+        Self::BadProgram(error.into())
+    }
+}
+
 impl From<ScriptError> for Failure {
     fn from(error: ScriptError) -> Self {
         match error {
@@ -281,6 +287,7 @@ impl From<CommandError> for Failure {
                 None => Self::Usage(error.to_string()),
             },
             CommandError::List(error) => error.into(),
+            CommandError::NotSigned(error) => error.into(),
             other => Self::Usage(other.to_string()),
         }
     }

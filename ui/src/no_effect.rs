@@ -31,12 +31,14 @@ fn first(options: &[(bool, &'static str)]) -> Option<&'static str> {
     options.iter().find_map(|(given, option)| given.then_some(*option))
 }
 
-fn source_options(args: &SourceArgs) -> [(bool, &'static str); 3] {
-    [
-        (!args.define.is_empty(), "-D"),
-        (!args.include.is_empty(), "-I"),
-        (args.require_signed.is_some(), "--require-signed"),
-    ]
+fn preprocessor(args: &SourceArgs) -> [(bool, &'static str); 2] {
+    [(!args.define.is_empty(), "-D"), (!args.include.is_empty(), "-I")]
+}
+
+fn source_options(args: &SourceArgs) -> Vec<(bool, &'static str)> {
+    let mut options = preprocessor(args).to_vec();
+    options.push((args.require_signed.is_some(), "--require-signed"));
+    options
 }
 
 /// Checks the options of `run`.
@@ -94,7 +96,7 @@ pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
     }
     let sources = !args.probes.probe.is_empty() || args.script.is_some();
     of_d(&args.probes, args.script.is_some())?;
-    match first(&source_options(&args.probes.source)).filter(|_| !sources && !args.probes.has_d()) {
+    match first(&preprocessor(&args.probes.source)).filter(|_| !sources && !args.probes.has_d()) {
         Some(option) => Err(refused(option, "without a program; it does not apply to the handlers of --rpn")),
         None => Ok(()),
     }
@@ -204,7 +206,7 @@ pub fn of_replay(args: &ReplayArgs) -> Result<(), Failure> {
     if args.branch.is_some() && !probes.any() && args.at.is_none() {
         return Err(refused("--branch", "without something that makes another run: -n, -p or --at"));
     }
-    if let Some(option) = first(&source_options(&probes.source))
+    if let Some(option) = first(&preprocessor(&probes.source))
         .filter(|_| probes.probe.is_empty() && !probes.has_d() && args.at.is_none())
     {
         return Err(refused(option, "without a probe program; add -p FILE.rpn"));
@@ -268,7 +270,7 @@ pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
         return Err(refused(option, "without probes; add -p FILE.rpn or -n CLAUSE"));
     }
     let sources = !probes.probe.is_empty() || probes.has_d();
-    if let Some(option) = first(&source_options(&probes.source)).filter(|_| !sources) {
+    if let Some(option) = first(&preprocessor(&probes.source)).filter(|_| !sources) {
         return Err(refused(option, "without a probe program; it does not apply to the handlers of --rpn"));
     }
     let of_output = [
@@ -361,8 +363,8 @@ pub fn of_dis(args: &DisArgs) -> Result<(), Failure> {
     no_files(&args.guest)?;
     let probes = args.probe.iter().map(PathBuf::as_path).chain(args.source.require_signed.as_deref());
     reads_stdin_once(overwrite::of_guest(&args.guest).chain(probes))?;
-    let given = first(&source_options(&args.source)).filter(|_| args.probe.is_empty());
-    if let Some(option) = given.filter(|option| *option != "--require-signed") {
+    let given = first(&preprocessor(&args.source)).filter(|_| args.probe.is_empty());
+    if let Some(option) = given {
         return Err(refused(option, "without a probe program; add -p FILE.rpn"));
     }
     if args.guest.target.is_some() && args.probe.is_empty() {

@@ -68,7 +68,7 @@ pub fn parse_with(
     let max_steps = options.max_steps.unwrap_or(DEFAULT_MAX_STEPS);
     lint(&Subject::new(&header, &probes, &procs, &sources, max_steps), &mut sink);
     let warnings = sink.finish();
-    Ok(Program { header, probes, procs, warnings, sources: Arc::new(sources) })
+    Ok(Program { header, probes, procs, warnings, sources: Arc::new(sources), signed: None })
 }
 
 /// The result of preprocessing (`check -E`).

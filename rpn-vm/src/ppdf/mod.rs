@@ -18,8 +18,9 @@ mod write;
 pub use disassemble::disassemble;
 pub use error::{PpdfError, UnwritableError};
 pub use read::Ppdf;
+pub(crate) use sign::Signed;
 pub use sign::{KeyError, SigningKey, VerifyingKey};
-pub use write::write;
+pub use write::{write, write_as_read};
 
 /// The first bytes of a PPDF file. The first is not ASCII, and a transfer that converts line ends damages the others.
 pub const MAGIC: [u8; 8] = [0x89, b'P', b'P', b'D', b'F', b'\r', b'\n', 0x1a];

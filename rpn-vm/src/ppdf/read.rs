@@ -39,7 +39,8 @@ impl Ppdf {
     /// The first error in the file.
     pub fn read(bytes: &[u8]) -> Result<Self, PpdfError> {
         let frame = split(bytes)?;
-        let program = program(&frame)?;
+        let mut program = program(&frame)?;
+        program.signed.clone_from(&frame.signed);
         one_form(bytes, &frame, &program)?;
         Ok(Self { program, version: frame.version, signer: frame.signer })
     }
@@ -86,7 +87,7 @@ fn program(frame: &Frame<'_>) -> Result<Program, PpdfError> {
         lines.procedure(routine)?;
     }
     let sources = Arc::new(lines.finish()?);
-    Ok(Program { header, probes, procs, warnings: Diagnostics::default(), sources })
+    Ok(Program { header, probes, procs, warnings: Diagnostics::default(), sources, signed: None })
 }
 
 /// Checks the number of instructions before memory is allocated for them: each needs an entry in section LINE.

@@ -1,7 +1,7 @@
 //! The container of a PPDF file: header, sections, signature and checksum. Other files read the content of sections.
 
 use super::error::PpdfError;
-use super::sign::{ED25519, SIGNATURE_BYTES, SigningKey, VerifyingKey};
+use super::sign::{ED25519, SIGNATURE_BYTES, Signed, SigningKey, VerifyingKey};
 use super::{CHECKSUM, HEADER, MAGIC, MAX_FILE, SECTION_HEAD, SECTIONS, SIGNATURE, VERSION};
 
 /// One section: its content and the offset of the content.
@@ -19,6 +19,16 @@ pub(super) struct Frame<'a> {
     /// In the order of [`SECTIONS`].
     pub sections: [Section<'a>; SECTIONS.len()],
     pub signer: Option<VerifyingKey>,
+    pub signed: Option<Signed>,
+}
+
+/// How a file is signed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Seal<'a> {
+    Unsigned,
+    By(&'a SigningKey),
+    /// As the file was from which the program was read.
+    Kept(&'a Signed),
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -112,10 +122,11 @@ pub(super) fn split(bytes: &[u8]) -> Result<Frame<'_>, PpdfError> {
     for (slot, name) in sections.iter_mut().zip(SECTIONS) {
         (*slot, at) = section(bytes, at, name)?;
     }
-    let mut signer = None;
+    let (mut signer, mut signed) = (None, None);
     if bytes.get(at..).is_some_and(|rest| rest.starts_with(SIGNATURE.as_bytes())) {
         let (found, next) = section(bytes, at, SIGNATURE)?;
         signer = Some(check_signature(bytes, found)?);
+        signed = found.bytes.try_into().ok().map(|section| Signed { minor: version.1, section });
         at = next;
     }
     let (last, next) = section(bytes, at, CHECKSUM)?;
@@ -129,27 +140,32 @@ pub(super) fn split(bytes: &[u8]) -> Result<Frame<'_>, PpdfError> {
         });
     }
     match bytes.len() - next {
-        0 => Ok(Frame { version, sections, signer }),
+        0 => Ok(Frame { version, sections, signer, signed }),
         left => Err(trailing(next, left)),
     }
 }
 
 /// Puts a file together.
-pub(super) fn join(sections: [Vec<u8>; SECTIONS.len()], key: Option<&SigningKey>) -> Vec<u8> {
+pub(super) fn join(sections: [Vec<u8>; SECTIONS.len()], seal: Seal<'_>) -> Vec<u8> {
     let content: usize = sections.iter().map(|s| s.len() + SECTION_HEAD).sum();
-    let signature = if key.is_some() { SECTION_HEAD + SIGNATURE_BYTES } else { 0 };
+    let signature = if matches!(seal, Seal::Unsigned) { 0 } else { SECTION_HEAD + SIGNATURE_BYTES };
     let length = HEADER + content + signature + SECTION_HEAD + 4;
     let mut out = Vec::with_capacity(length);
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&VERSION.0.to_le_bytes());
-    out.extend_from_slice(&VERSION.1.to_le_bytes());
+    let minor = if let Seal::Kept(signed) = seal { signed.minor } else { VERSION.1 };
+    out.extend_from_slice(&minor.to_le_bytes());
     out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
     for (name, bytes) in SECTIONS.into_iter().zip(sections) {
         push(&mut out, name, &bytes);
     }
-    if let Some(key) = key {
-        let signature = key.section(&out);
-        push(&mut out, SIGNATURE, &signature);
+    match seal {
+        Seal::Unsigned => {}
+        Seal::By(key) => {
+            let signature = key.section(&out);
+            push(&mut out, SIGNATURE, &signature);
+        }
+        Seal::Kept(signed) => push(&mut out, SIGNATURE, &signed.section),
     }
     out.extend_from_slice(CHECKSUM.as_bytes());
     out.extend_from_slice(&4u32.to_le_bytes());

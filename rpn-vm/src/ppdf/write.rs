@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use super::disassemble::Marks;
 use super::error::UnwritableError;
-use super::sections::join;
-use super::sign::SigningKey;
+use super::sections::{Seal, join, split};
+use super::sign::{SigningKey, VerifyingKey};
 use super::{
     BREAKPOINT, MAX_FILE, MAX_FILE_NAME, MAX_INSTRUCTIONS, MAX_LIST, MAX_NAME, MAX_PRINTED, MAX_PROBES,
     MAX_PROCS, SECTIONS, unprintable,
@@ -25,9 +25,40 @@ use crate::source::Span;
 /// # Errors
 /// The first part of the program that the format cannot represent.
 pub fn write(program: &Program, key: Option<&SigningKey>) -> Result<Vec<u8>, UnwritableError> {
-    let bytes = join(Writer::new(program).sections()?, key);
+    sealed(program, key.map_or(Seal::Unsigned, Seal::By))
+}
+
+/// Writes a program as the PPDF file that it was read from, with its signature, if it is still that program; any other one
+/// without a signature.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_as_read(program: &Program) -> Result<Vec<u8>, UnwritableError> {
+    match program.signed_file() {
+        Some((bytes, _)) => Ok(bytes),
+        None => write(program, None),
+    }
+}
+
+fn sealed(program: &Program, seal: Seal<'_>) -> Result<Vec<u8>, UnwritableError> {
+    let bytes = join(Writer::new(program).sections()?, seal);
     limit(String::new(), "the size of the file", bytes.len(), MAX_FILE)?;
     Ok(bytes)
+}
+
+impl Program {
+    /// The key that has signed it: it was read from a PPDF file with a signature, and is still what was signed. The caller
+    /// decides whether to trust the key.
+    #[must_use]
+    pub fn signer(&self) -> Option<VerifyingKey> {
+        self.signed_file().map(|(_, signer)| signer)
+    }
+
+    fn signed_file(&self) -> Option<(Vec<u8>, VerifyingKey)> {
+        let bytes = sealed(self, Seal::Kept(self.signed.as_ref()?)).ok()?;
+        let signer = split(&bytes).ok()?.signer?;
+        Some((bytes, signer))
+    }
 }
 
 /// The sections of a program.

@@ -8,6 +8,7 @@
 mod d_error;
 mod d_source;
 pub(crate) mod program;
+mod signed;
 
 use serde::{Deserialize, Serialize};
 use trapline_emu::Unsettable;
@@ -18,10 +19,12 @@ use trapline_rpn::{Diagnostics, Program};
 use crate::files::file_name;
 use crate::listing::{How, ListError, Wanted};
 use crate::plural::counted;
+use crate::signed::NotSigned;
 use crate::snapshot_error::SnapshotError;
 pub use d_error::DError;
 pub(crate) use d_error::line_of;
 pub use d_source::{DSource, DText};
+pub(crate) use signed::Brought;
 
 /// A change to a run, or a query.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -287,6 +290,9 @@ pub enum CommandError {
         /// Why.
         reason: String,
     },
+    /// Programs must be signed, and it is not.
+    #[error(transparent)]
+    NotSigned(#[from] NotSigned),
     /// Nothing runs in a dump.
     #[error("{0} cannot fire: a dump does not run, so only BEGIN and END fire in it")]
     NeverFires(String),

@@ -20,6 +20,7 @@ use trapline_emu::{BootFiles, BootModule, CpuModel, Machine, MachineConfig, Mach
 use trapline_os::{Linux, OsProfile, TrapOs};
 use trapline_providers::{Abi, ProbeOptions, Rules, Target, TargetProcess};
 use trapline_rpn::Width;
+use trapline_rpn::ppdf::VerifyingKey;
 
 use crate::files::{FileError, read_file};
 use crate::meter::Meter;
@@ -241,6 +242,7 @@ pub struct GuestBuilder {
     files: Vec<(String, Content)>,
     symbols: Vec<Content>,
     options: ProbeOptions,
+    signed_by: Option<VerifyingKey>,
     hardware: Hardware,
 }
 
@@ -268,7 +270,16 @@ impl GuestBuilder {
         let hardware = Hardware::new();
         let options = ProbeOptions::default();
         let (modules, files, symbols) = (Vec::new(), Vec::new(), Vec::new());
-        Self { image, modules, initrd: None, files, symbols, options, hardware }
+        Self {
+            image,
+            modules,
+            initrd: None,
+            files,
+            symbols,
+            options,
+            signed_by: None,
+            hardware,
+        }
     }
 
     /// Another image in place of the guest's own. All else stays: the kernel's name, and what an embedded guest has.
@@ -432,6 +443,13 @@ impl GuestBuilder {
         self
     }
 
+    /// Lets all sessions of it insert only programs that this key has signed, if there is a key.
+    #[must_use]
+    pub fn require_signed(mut self, key: Option<VerifyingKey>) -> Self {
+        self.signed_by = key;
+        self
+    }
+
     /// Has all sessions of it keep up this meter.
     #[must_use]
     pub fn metered_by(mut self, meter: &Meter) -> Self {
@@ -461,6 +479,8 @@ pub struct Guest {
     cmdline: String,
     /// The reader of its tasks, if it is Linux.
     linux: Option<Linux>,
+    /// The key that must have signed every program, if there is one.
+    pub(crate) signed_by: Option<VerifyingKey>,
     hardware: Hardware,
     notes: Vec<String>,
 }

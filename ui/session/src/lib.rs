@@ -28,7 +28,7 @@
 //!
 //! This crate prints nothing, never exits, and parses no command line. docs/embedding.md is the tutorial.
 //!
-//! The modules, each of which may use those before it: `plural`, `meter` (how far runs have come), `files`, `numbers`, `versioned`, `ending` (why a run
+//! The modules, each of which may use those before it: `plural`, `meter` (how far runs have come), `files`, `numbers`, `versioned`, `signed` (the refusal of a program), `ending` (why a run
 //! ends), `crash` (how a kernel says that it crashed), `programs` (probe programs from files), `listing` (probes,
 //! functions, loaded modules, processes), `snapshot_error`, `commands` and `replies`, `probing`, `recording` (a run as
 //! a value in a file), `guest` (from files to a machine), `types` (types and symbols for D programs), `script`, `session`,
@@ -58,6 +58,7 @@ mod replay;
 mod replies;
 mod script;
 mod session;
+mod signed;
 mod snapshot_error;
 mod timeline;
 mod types;
@@ -103,6 +104,7 @@ pub use session::{
     Operator, PositionUnknown, Reason, RecordedCourse, SavedSession, Session, StackFrame, StillError,
     TakesStates, TaskStack, TooLate, Way, probing_of_snapshot,
 };
+pub use signed::NotSigned;
 pub use snapshot_error::SnapshotError;
 pub use timeline::{
     Accept, Applied, Arrival, Between, Found, HISTORY_MEM, History, Layer, Met, Operation, Ran, Returning,

@@ -6,6 +6,7 @@ use trapline_rpn::ppdf::{self, KeyError, Ppdf, PpdfError, VerifyingKey};
 use trapline_rpn::{Diagnostics, FileLoader, ParseOptions, Preprocessed, Program, parse_with, preprocess};
 
 use crate::files::{FileError, read_file, text_of};
+use crate::signed::NotSigned;
 
 /// How probe programs are read.
 #[derive(Debug, Clone, Default)]
@@ -38,15 +39,8 @@ pub enum ProgramError {
         error: PpdfError,
     },
     /// It is not signed by the key that is required.
-    #[error("{} {how}; only programs signed by {wanted} are accepted", path.display())]
-    NotSigned {
-        /// The file.
-        path: PathBuf,
-        /// How it is signed.
-        how: String,
-        /// The key that is required.
-        wanted: VerifyingKey,
-    },
+    #[error(transparent)]
+    NotSigned(#[from] NotSigned),
     /// A key file does not hold such a key.
     #[error("{} holds no key of this kind: {error}", path.display())]
     Key {
@@ -62,6 +56,17 @@ impl SourceOptions {
     fn parts(&self) -> (ParseOptions, FileLoader) {
         let parse = ParseOptions { defines: self.defines.clone(), max_steps: self.max_steps };
         (parse, FileLoader { folders: self.folders.clone() })
+    }
+
+    /// Refuses a program that is text if programs must be signed: text has no signature.
+    ///
+    /// # Errors
+    /// [`ProgramError::NotSigned`].
+    pub fn refuse_text(&self, name: &str) -> Result<(), ProgramError> {
+        match self.signed_by {
+            Some(wanted) => Err(NotSigned::text(name, wanted).into()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -80,8 +85,9 @@ pub fn read(path: &Path, options: &SourceOptions) -> Result<Program, ProgramErro
 /// Compiles the text of a probe program; diagnostics call it `name`.
 ///
 /// # Errors
-/// [`ProgramError::Compile`].
+/// [`ProgramError::Compile`], and [`ProgramError::NotSigned`] if programs must be signed, which a text cannot be.
 pub fn compile(name: &str, text: &str, options: &SourceOptions) -> Result<Program, ProgramError> {
+    options.refuse_text(name)?;
     let (parse, mut loader) = options.parts();
     parse_with(name, text, &parse, &mut loader).map_err(ProgramError::Compile)
 }
@@ -102,14 +108,15 @@ pub fn compiled(path: &Path, bytes: &[u8], options: &SourceOptions) -> Result<Op
         Some(None) => "is not signed".to_owned(),
         None => "is not a PPDF file".to_owned(),
     };
-    Err(ProgramError::NotSigned { path: path.to_owned(), how, wanted })
+    Err(NotSigned { name: path.display().to_string(), how, wanted }.into())
 }
 
 /// Reads and preprocesses a probe program. `-` is standard input.
 ///
 /// # Errors
-/// The file cannot be read or is not text.
+/// The file cannot be read or is not text, or programs must be signed.
 pub fn preprocessed(path: &Path, options: &SourceOptions) -> Result<Preprocessed, ProgramError> {
+    options.refuse_text(&path.display().to_string())?;
     let text = text_of(path, read_file(path)?)?;
     let (parse, mut loader) = options.parts();
     Ok(preprocess(&path.display().to_string(), &text, &parse, &mut loader))

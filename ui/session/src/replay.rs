@@ -4,11 +4,14 @@
 //! is still the same run: the records are those that the others would have given originally. If a program of the
 //! recording writes to the guest, all of the recording's programs are kept, besides the others.
 
+use trapline_rpn::ppdf::VerifyingKey;
+
 use crate::commands::Command;
 use crate::guest::Guest;
 use crate::probing::Probing;
 use crate::recording::{Event, Recording};
 use crate::session::{RecordedCourse, Way};
+use crate::signed::NotSigned;
 
 /// What a replay does with the programs of the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +43,14 @@ impl Recording {
             Event::Command(command) => Some(command),
             _ => None,
         })
+    }
+
+    /// Checks all programs of the recording, as [`Command::check_signed`].
+    ///
+    /// # Errors
+    /// The first one that the key has not signed.
+    pub fn check_signed(&self, wanted: Option<VerifyingKey>) -> Result<(), NotSigned> {
+        self.commands().try_for_each(|command| command.check_signed(wanted))
     }
 
     /// What a replay with other programs does with those of the recording.

@@ -3,6 +3,8 @@
 use trapline_emu::{ArchiveError, SnapshotMismatch, StoredError};
 use trapline_interposer::StoredInterposerError;
 
+use crate::signed::NotSigned;
+
 /// Why a saved session cannot be restored. It displays as one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
@@ -23,6 +25,9 @@ pub enum SnapshotError {
         /// Why.
         reason: String,
     },
+    /// Programs must be signed, and one that was inserted is not.
+    #[error(transparent)]
+    NotSigned(#[from] NotSigned),
     /// The probes.
     #[error("the probes of the snapshot cannot be restored: {0}")]
     Probes(#[from] StoredInterposerError),

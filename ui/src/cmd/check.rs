@@ -131,6 +131,7 @@ impl Report<'_> {
     }
 
     fn preprocess_d(&mut self, path: &Path) -> Result<Exit, Failure> {
+        self.source.refuse_text(&path.display().to_string())?;
         match (Cpp { always: true, ..Cpp::of(&self.source) }).file(path) {
             Ok(text) => self.out.write_all(&text.text).map_err(Failure::Output).map(|()| Exit::Ok),
             Err(error) => self.wrong(error.into()),
@@ -149,6 +150,7 @@ impl Report<'_> {
     }
 
     fn check_d(&mut self, path: &Path) -> Result<Exit, Failure> {
+        self.source.refuse_text(&path.display().to_string())?;
         let cpp = Cpp::of(&self.source);
         let widths = self.args.width.map_or(vec![32, 64], |width| vec![width]);
         let checked = check_d::check(path, &cpp, &widths, self.guest.as_ref().map(Guest::target));

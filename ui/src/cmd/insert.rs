@@ -147,7 +147,12 @@ pub fn commands(args: &ProbeArgs, source: &SourceOptions) -> impl Iterator<Item 
     let clause = move |text: &String| Ok(Command::Clause { text: text.clone(), only: only.clone() });
     let d = std::iter::once_with(|| d_program(args, source));
     let d = d.filter_map(|program| program.map(|program| program.map(Command::D)).transpose());
-    programs.chain(args.rpn_clauses().map(clause)).chain(d)
+    let commands = programs.chain(args.rpn_clauses().map(clause)).chain(d);
+    commands.map(|command| {
+        let command = command?;
+        command.check_signed(source.signed_by)?;
+        Ok(command)
+    })
 }
 
 /// Inserts all programs; without any the machine runs alone. `needs_target` says that one must name `$target`.

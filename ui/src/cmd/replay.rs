@@ -60,11 +60,12 @@ pub fn run_for<'a>(
         info::print(&args.file, &recording, &args.output, out)?;
         return Ok(Exit::Ok);
     }
+    let source = options::source_of_run(&args.probes)?;
+    recording.check_signed(source.signed_by)?;
     if let Some(exit) = questions::answer(args, &recording, out, talk)? {
         return Ok(exit);
     }
     let signals = ctrl_c::prepare();
-    let source = options::source_of_run(&args.probes)?;
     let mut replay = Replay::begin(args, &recording, &source, talk)?;
     own.count(&mut replay.session)?;
     let from = Instant::now();
@@ -116,7 +117,7 @@ impl<'a> Replay<'a> {
     ) -> Result<Self, Failure> {
         let asks = args.probes.any();
         let places = Places { folders: args.image_dir.clone(), ..Places::of(&args.file) };
-        let builder = options::of_recording(recording, &places)?;
+        let builder = options::of_recording(recording, &places)?.require_signed(source.signed_by);
         let probing = if asks { probing(&args.probes) } else { recording.config().probing.clone() };
         let guest = options::open(&builder, talk)?;
         if asks {

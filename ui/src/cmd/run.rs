@@ -79,7 +79,7 @@ pub fn run_for<'a>(
     let signals = ctrl_c::prepare();
     let source = options::source_of_run(&args.probes)?;
     let builder = options::guest(&args.guest, args.mem, &args.cmdline, &args.devices)?;
-    let (builder, recorder) = recorder(args, builder)?;
+    let (builder, recorder) = recorder(args, builder.require_signed(source.signed_by))?;
     let (recorder, file) = recorder.unzip();
     let mut prepared = prepared(args, &source, &builder, recorder, talk)?;
     own.count(&mut prepared.session)?;
@@ -173,7 +173,7 @@ impl Prepared {
         outputs.talk = *talk;
         // Later messages begin on a new line.
         if self.session.console().last().is_some_and(|last| *last != b'\n') {
-            talk.line("");
+            talk.mention("");
         }
         ran
     }

@@ -142,6 +142,7 @@ fn live(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opened, F
     let templates = templates(args)?;
     let memory = args.mem.unwrap_or(DEFAULT_MEMORY);
     let builder = options::guest(&args.guest, memory, &args.cmdline, &args.devices)?;
+    let builder = builder.require_signed(source.signed_by);
     let probing = for_the_screen(probing(&args.probes));
     let to_record = Arc::new(ToRecord {
         builder: builder.clone(),
@@ -222,7 +223,9 @@ fn recorded(args: &TuiArgs, source: &SourceOptions, talk: &Talk) -> Result<Opene
     let templates = templates(args)?;
     let recording = Recording::read(path)?;
     let places = Places { folders: args.image_dir.clone(), ..Places::of(path) };
-    let guest = options::open(&GuestBuilder::of_recording(&recording, &places)?, talk)?;
+    recording.check_signed(source.signed_by)?;
+    let builder = GuestBuilder::of_recording(&recording, &places)?.require_signed(source.signed_by);
+    let guest = options::open(&builder, talk)?;
     let asks = args.probes.any();
     let probing = if asks { probing(&args.probes) } else { recording.config().probing.clone() };
     let probing = for_the_screen(probing);

@@ -49,7 +49,7 @@ run | --group | run k --group a
 run | --type | run k --type a
 run | -D | run k -n x -D a
 run | -I | run k -n x -I a
-run | --require-signed | run k -n x --require-signed a
+run | --require-signed | run k --require-signed a
 run | --header | run k -n x -f dtrace --header pid
 run | --channel | run k --channel 64K
 run | --core-dir | run k --core-dir a
@@ -111,7 +111,7 @@ replay | --group | replay r --group a
 replay | --type | replay r --type a
 replay | -D | replay r -n x -D a
 replay | -I | replay r -n x -I a
-replay | --require-signed | replay r -n x --require-signed a
+replay | --require-signed | -
 replay | --header | replay r --header pid
 replay | --channel | replay r --channel 64K
 replay | --core-dir | -
@@ -273,7 +273,7 @@ tui | --max-steps | tui k --max-steps 1
 tui | --watch-unlimited | tui k --watch-unlimited
 tui | -D | tui k -n x -D a
 tui | -I | tui k -n x -I a
-tui | --require-signed | tui k -n x --require-signed a
+tui | --require-signed | -
 tui | --header | tui k -n x --header pid
 tui | --stop-after | tui k --stop-after 1
 tui | --until | tui a.tlr --until b

@@ -1,6 +1,7 @@
 //! Why a D program cannot be inserted.
 
 use super::DText;
+use crate::signed::NotSigned;
 use trapline_d::{Error, file_of, header};
 use trapline_rpn::{Diagnostic, Diagnostics, Severity};
 
@@ -59,6 +60,9 @@ pub enum DError {
     /// The program has `system()`, which `-x system` allows.
     #[error("could not enable tracing: system( ) runs commands on this host, which -x system allows")]
     Commands,
+    /// Programs must be signed.
+    #[error(transparent)]
+    NotSigned(#[from] NotSigned),
     /// A probe cannot be armed.
     #[error("failed to enable the program: {0}")]
     NotArmed(String),
@@ -125,7 +129,7 @@ impl DError {
             Self::Text { error, .. } => error.tag,
             Self::Option { .. } => "D_PRAG_OPTSET",
             Self::Nothing { .. } | Self::Refused { .. } => "D_PDESC_ZERO",
-            Self::Destructive | Self::Commands | Self::NotArmed(_) => "D_UNKNOWN",
+            Self::Destructive | Self::Commands | Self::NotSigned(_) | Self::NotArmed(_) => "D_UNKNOWN",
         }
     }
 
@@ -147,7 +151,11 @@ impl DError {
             Self::Refused { name, line, sentence, text_line } => {
                 (name, *line, 0, sentence.clone(), text_line.clone())
             }
-            Self::Option { .. } | Self::Destructive | Self::Commands | Self::NotArmed(_) => return None,
+            Self::Option { .. }
+            | Self::Destructive
+            | Self::Commands
+            | Self::NotSigned(_)
+            | Self::NotArmed(_) => return None,
         };
         let found = Diagnostic {
             severity: Severity::Error,

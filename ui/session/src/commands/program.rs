@@ -6,9 +6,9 @@ use std::fmt;
 use trapline_rpn::Program;
 use trapline_rpn::ppdf::{self, Ppdf};
 
-/// The program as PPDF.
+/// The program as PPDF, with the signature that it was read with.
 pub fn serialize<S: Serializer>(program: &Program, serializer: S) -> Result<S::Ok, S::Error> {
-    let bytes = ppdf::write(program, None).map_err(ser::Error::custom)?;
+    let bytes = ppdf::write_as_read(program).map_err(ser::Error::custom)?;
     if !serializer.is_human_readable() {
         return serializer.serialize_bytes(&bytes);
     }

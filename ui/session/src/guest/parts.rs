@@ -198,7 +198,8 @@ fn build(
     }
     let target = Arc::new(debug.into_iter().rev().fold(target, Target::with_debug_file));
     let hardware = builder.hardware.clone();
-    Ok(Guest { name, target, modules, initrd, cmdline, linux, hardware, notes })
+    let signed_by = builder.signed_by;
+    Ok(Guest { name, target, modules, initrd, cmdline, linux, signed_by, hardware, notes })
 }
 
 /// A whole file, shared.

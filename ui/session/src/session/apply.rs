@@ -7,6 +7,7 @@ use trapline_dump::CrashDump;
 use trapline_interposer::{Clock, Interposer, Output, Place, PointView, ProgramId, ProgramView};
 use trapline_providers::{Clause, Resolved, enable, insert_error, resolve};
 use trapline_rpn::Program;
+use trapline_rpn::ppdf::VerifyingKey;
 
 use super::still::{at_begin, at_events};
 use super::{Origin, Session};
@@ -48,7 +49,24 @@ impl Session {
         answer
     }
 
+    /// From now on, only programs that this key has signed can be inserted or restored, if there is a key. It does not look
+    /// at what is inserted already.
+    ///
+    /// ```
+    /// use trapline_rpn::ppdf::SigningKey;
+    /// use trapline_session::{Command, GuestBuilder};
+    ///
+    /// let mut session = GuestBuilder::embedded("ia32").memory(32 << 20).start()?;
+    /// session.require_signed(Some(SigningKey::from_secret(&[7; 32]).verifying()));
+    /// assert!(session.apply(Command::clause("fbt::do_fork:entry { exit }")).is_err());
+    /// # Ok::<(), trapline_session::Error>(())
+    /// ```
+    pub fn require_signed(&mut self, key: Option<VerifyingKey>) {
+        self.signed_by = key;
+    }
+
     fn carry_out(&mut self, command: Command) -> Answer {
+        command.check_signed(self.signed_by)?;
         match command {
             Command::Insert { name, program, only } => self.insert(&name, &program, &only),
             Command::Clause { text, only } => self.insert_clause(&text, &only),

@@ -11,7 +11,7 @@ use super::Session;
 use super::d_program::{Placed, allowed, place};
 use super::run::Observer;
 use super::saved::Origin;
-use crate::commands::{DError, DSource};
+use crate::commands::{Brought, DError, DSource};
 
 /// A D program that has been inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +56,7 @@ impl Session {
     /// # Errors
     /// A description that matches nothing, or a probe that cannot be armed; nothing of the program stays.
     pub fn insert_d(&mut self, source: &DSource, compiled: &Compiled) -> Result<DProgram, DError> {
+        Brought::D(source).check(self.signed_by)?;
         allowed(compiled)?;
         let name = self.free_name(&source.name());
         let placed = place(&self.target, source, compiled)?;

@@ -35,6 +35,7 @@ use trapline_emu::{Core, Counters, Digest, Machine, TrapInterposer};
 use trapline_interposer::{AddressName, CoreFile, Interposer, InterposerConfig, Stats};
 use trapline_os::{OsProfile, Task};
 use trapline_providers::{Present, Target};
+use trapline_rpn::ppdf::VerifyingKey;
 use trapline_trace::{Counts, Record};
 
 use crate::crash::CrashWatch;
@@ -97,6 +98,8 @@ pub struct Session {
     /// The origin of each program, removed ones included.
     origins: Arc<Vec<Origin>>,
     options: Arc<AllOptions>,
+    /// The key that must have signed every program, if there is one.
+    pub(crate) signed_by: Option<VerifyingKey>,
     /// What shows how far it has come.
     meter: Meter,
 }
@@ -146,6 +149,7 @@ impl Guest {
             cores: Vec::new(),
             dump: None,
             origins: Arc::default(),
+            signed_by: self.signed_by,
             meter: self.meter().clone(),
         }
     }

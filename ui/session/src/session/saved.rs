@@ -13,14 +13,16 @@ use trapline_interposer::{
 };
 use trapline_providers::{Clause, Resolved, Target, enable, resolve};
 use trapline_rpn::Program;
+use trapline_rpn::ppdf::VerifyingKey;
 use trapline_trace::Record;
 
 use super::d_program::definition;
 use super::waiting::Waiting;
 use super::{Session, new_interposer};
-use crate::commands::DSource;
+use crate::commands::{Brought, DSource};
 use crate::probing::{AllOptions, Probing};
 use crate::recording::Event;
+use crate::signed::NotSigned;
 use crate::snapshot_error::SnapshotError;
 use crate::types::GuestTypes;
 
@@ -53,6 +55,16 @@ impl Origin {
 
     pub fn d(name: &str, source: &DSource) -> Self {
         Self { name: name.to_owned(), text: OriginText::D(source.clone()) }
+    }
+
+    /// Checks it against the key that is required, if one is.
+    fn check_signed(&self, wanted: Option<VerifyingKey>) -> Result<(), NotSigned> {
+        let brought = match &self.text {
+            OriginText::Program(program) => Brought::Program(&self.name, program),
+            OriginText::Clause(text) => Brought::Clause(text),
+            OriginText::D(source) => Brought::D(source),
+        };
+        brought.check(wanted)
     }
 
     fn define(&self, target: &Arc<Target>) -> Result<Definition, String> {
@@ -246,6 +258,9 @@ impl Session {
     /// Restores a snapshot; `output` says whether the output is restored too.
     pub(super) fn go_to(&mut self, saved: &SavedSession, output: Output) -> Result<(), SnapshotError> {
         self.check_options(&saved.options, saved.interposer.is_some())?;
+        if !Arc::ptr_eq(&self.origins, &saved.origins) {
+            self.check_origins(&saved.origins)?;
+        }
         self.machine.restore(&saved.machine)?;
         match &saved.interposer {
             Some(state) => {
@@ -283,6 +298,11 @@ impl Session {
         if differences.is_empty() { Ok(()) } else { Err(SnapshotError::Options(differences)) }
     }
 
+    /// Programs that must be signed must be so in a snapshot, too.
+    fn check_origins(&self, origins: &[Origin]) -> Result<(), NotSigned> {
+        origins.iter().try_for_each(|origin| origin.check_signed(self.signed_by))
+    }
+
     /// Reads what [`SavedSession::to_bytes`] has written, for a session of the same guest to be restored.
     ///
     /// # Errors
@@ -294,6 +314,7 @@ impl Session {
         machine.identity().check(self.machine.identity())?;
         let stored: Stored = archive.get(PART, VERSION)?;
         self.check_options(&stored.options, stored.interposer.is_some())?;
+        self.check_origins(&stored.origins)?;
         let interposer =
             stored.interposer.map(|state| self.read_probes(state, &stored.origins)).transpose()?;
         let mut records = Waiting::default();

@@ -26,6 +26,7 @@ pub fn run(args: &DumpArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
         Format::Text => RecordFormat::Text,
         Format::Json => RecordFormat::Json,
     };
+    session.require_signed(source.signed_by);
     let form = Form::new(format, HeaderItems::default(), false, None)?;
     let mut outputs = Outputs::only(form.sink(out), *talk);
     let image = args.image.display().to_string();
