@@ -237,6 +237,8 @@ systemtap_probe_n__crooked: .8byte 0
 .balign 8
 systemtap_probe_n__short: .2byte 0
 systemtap_probe_nothing: .8byte 0
+dtrace_probe_nothing.7: .8byte 0
+systemtap_probe_N__capital: .8byte 0
 ";
     let found = read(&program("macros-foreign", "image", 64, text, &[]));
     let names: Vec<&str> = found.probes.iter().map(|probe| &*probe.name).collect();
@@ -248,11 +250,14 @@ systemtap_probe_nothing: .8byte 0
     let mut why: Vec<String> = found.refused.iter().map(ToString::to_string).collect();
     why.sort();
     let starts = [
+        "the macro-declared probe \"dtrace_probe_nothing.7\": its symbol does not say what its arguments are; their letters ",
+        "the macro-declared probe \"systemtap_probe_N__capital\": the argument type 'N' is unknown",
         "the macro-declared probe \"systemtap_probe_n__\": \"\" is not a name",
         "the macro-declared probe \"systemtap_probe_n__constant\": the 0 bytes at ",
         "the macro-declared probe \"systemtap_probe_n__crooked\": the 0 bytes at ",
         "the macro-declared probe \"systemtap_probe_n__short\": the 2 bytes at ",
         "the macro-declared probe \"systemtap_probe_nnnnnnnnnnnnnnnnn__seventeen\": it has 17 arguments; at most 16",
+        "the macro-declared probe \"systemtap_probe_nothing\": its symbol does not say what its arguments are; their letters ",
         "the macro-declared probe \"systemtap_probe_nx__letter\": the argument type 'x' is unknown",
     ];
     assert_eq!(why.len(), starts.len(), "{why:#?}");

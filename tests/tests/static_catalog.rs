@@ -101,6 +101,29 @@ fn static_probes_of_a_kernel_are_listed_with_their_sites_and_refusals_with_the_r
     assert!(lines.last().unwrap().starts_with("refused in kernel: the probe site at 0x10"), "{}", all.out);
 }
 
+/// The bytes that fetches see at the site of a probe: those of the patch, and no other of the call.
+#[test]
+fn a_static_probe_that_is_given_as_offset_is_shown_armed_where_its_prefix_is() {
+    let folder = TempDir::new().unwrap();
+    loaded_kernel(folder.path());
+    let text = "name = kernel\nmodtype = kernel\noffset = \"sdt:::vm-page-out\"\nopcode = 0x90\nexit\n";
+    std::fs::write(folder.path().join("p.rpn"), text).unwrap();
+    let dis = trapline(folder.path(), &["dis", "kernel", "work", "-p", "p.rpn", "--armed"]);
+    assert_eq!(dis.code, 0, "{}", dis.err);
+    assert!(!dis.err.contains("outside this function"), "{}", dis.err);
+    let rows: Vec<Vec<&str>> =
+        dis.out.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let at = rows.iter().position(|row| row.contains(&"lock")).unwrap();
+    assert!(rows[at].join(" ").contains(" 90 nop f0 lock nop emulated"), "{}", dis.out);
+    assert!(rows[at].join(" ").ends_with("<- p.rpn:3"), "{}", dis.out);
+    // The five bytes of the call are NOPs, and this is the second of them.
+    let nops = |row: &Vec<&str>| row.get(2..4) == Some(&["90", "nop"][..]);
+    let first = (0..=at).rev().take_while(|n| nops(&rows[*n])).last().unwrap();
+    assert_eq!(at - first, 1, "{}", dis.out);
+    assert!(rows[first..first + 5].iter().all(nops), "{}", dis.out);
+    assert_eq!(rows.iter().filter(|row| row.join(" ").contains(" int3")).count(), 0, "{}", dis.out);
+}
+
 #[test]
 fn static_probes_of_a_kernel_fire_by_their_names() {
     let folder = TempDir::new().unwrap();

@@ -207,6 +207,16 @@ impl Place {
         }
     }
 
+    /// The byte that arming it puts into code, as fetches see it, and how many bytes behind the place; none where no code is
+    /// patched.
+    pub fn patch(&self) -> Option<(u64, u8)> {
+        match (self, self.address()) {
+            (Self::LockNop { .. }, _) => Some((1, LOCK)),
+            (_, Address::Patch { .. } | Address::Program { .. } | Address::Module { .. }) => Some((0, INT3)),
+            _ => None,
+        }
+    }
+
     /// Whether it only tells a guest program that the probe is enabled.
     pub(crate) fn only_tells(&self) -> bool {
         matches!(self, Self::Semaphore { .. } | Self::IsEnabled { .. })

@@ -83,14 +83,22 @@ pub struct Disassembly {
 }
 
 impl Disassembly {
-    /// The line of a probe point, if it is in this function.
-    pub fn line_at(&self, place: &Place) -> Option<usize> {
+    /// The line that a probe point patches, and the byte that its first one becomes, if it is in this function.
+    pub fn patch_at(&self, place: &Place) -> Option<(usize, u8)> {
+        let (behind, patch) = place.patch()?;
         let at = match place {
-            Place::Kernel { linear, .. } if !self.user => *linear,
-            Place::User { module, offset } if self.user && basename(module.name()) == self.module => *offset,
+            Place::Kernel { linear, .. } | Place::LockNop { linear, .. } if !self.user => *linear,
+            Place::User { module, offset }
+            | Place::UserExit { module, offset, .. }
+            | Place::IsEnabled { module, offset }
+                if self.user && basename(module.name()) == self.module =>
+            {
+                *offset
+            }
             _ => return None,
         };
-        self.lines.iter().position(|line| line.place == at)
+        let at = at.wrapping_add(behind);
+        Some((self.lines.iter().position(|line| line.place == at)?, patch))
     }
 }
 

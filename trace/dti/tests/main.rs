@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod damage;
+mod declared;
 mod harness;
 mod model;
 mod records;

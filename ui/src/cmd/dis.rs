@@ -21,33 +21,36 @@ use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
 use crate::{no_effect, options};
 
-/// The byte that a site's first one is replaced by, for instruction fetches.
+/// The bytes that a site's first one is replaced by, for instruction fetches: of a breakpoint, and the prefix of `lock nop`.
 const INT3: u8 = 0xcc;
+const LOCK: u8 = 0xf0;
 
 /// An instruction and the probe points on it.
 struct Row<'a> {
     line: &'a Line,
     /// File and line of each probe point.
     points: Vec<String>,
-    armed: bool,
+    /// What its first byte becomes, where it is armed.
+    patch: Option<u8>,
 }
 
 impl Row<'_> {
     /// The bytes that an instruction fetch sees.
     fn patched(&self) -> Vec<u8> {
         let mut bytes = self.line.bytes.clone();
-        if let (true, Some(first)) = (self.armed, bytes.first_mut()) {
-            *first = INT3;
+        if let (Some(patch), Some(first)) = (self.patch, bytes.first_mut()) {
+            *first = patch;
         }
         bytes
     }
 
     /// The part of them that the CPU executes; the bytes after an `int3` are never reached.
     fn patched_text(&self) -> String {
-        match (self.armed, self.line.bytes.len()) {
-            (false, _) => self.line.text.clone(),
-            (true, 1) => "int3".to_owned(),
-            (true, _) => "int3 {junk}".to_owned(),
+        match (self.patch, self.line.bytes.len()) {
+            (None, _) => self.line.text.clone(),
+            (Some(LOCK), _) => format!("lock {}", self.line.text),
+            (Some(_), 1) => "int3".to_owned(),
+            (Some(_), _) => "int3 {junk}".to_owned(),
         }
     }
 }
@@ -74,22 +77,26 @@ pub fn run(args: &DisArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fai
     let guest = options::open(&options::guest(&args.guest, DEFAULT_MEMORY, &cmdline, &devices)?, talk)?;
     let source = options::source(&args.source)?;
     let listing = disassemble(guest.target(), symbol).map_err(|error| Failure::Usage(error.to_string()))?;
-    let mut points = vec![Vec::new(); listing.lines.len()];
+    let mut points: Vec<(Vec<String>, Option<u8>)> = vec![(Vec::new(), None); listing.lines.len()];
     let mut elsewhere = 0;
     for path in &args.probe {
         let program = read_program(path, &source)?;
         talk.remarks(&program.warnings);
         let resolved = resolve(guest.target(), &program).map_err(Failure::Compile)?;
         for (probe, Point { place, .. }) in resolved.program.probes.iter().zip(&resolved.points) {
-            match listing.line_at(place).and_then(|n| points.get_mut(n)) {
-                Some(here) => here.push(format!("{}:{}", probe.origin.0, probe.origin.1)),
+            let patched = listing.patch_at(place);
+            match patched.and_then(|(n, patch)| Some((points.get_mut(n)?, patch))) {
+                Some(((here, armed), patch)) => {
+                    here.push(format!("{}:{}", probe.origin.0, probe.origin.1));
+                    *armed = Some(patch);
+                }
                 None => elsewhere += 1,
             }
         }
     }
     let every = args.armed && args.probe.is_empty();
     let rows: Vec<Row<'_>> = (listing.lines.iter().zip(points))
-        .map(|(line, points)| Row { line, armed: every || !points.is_empty(), points })
+        .map(|(line, (points, patch))| Row { line, points, patch: patch.or(every.then_some(INT3)) })
         .collect();
     let written = match args.form.format {
         Format::Text => text((args, talk.paint(true)), &guest, &listing, &rows, out),
@@ -201,7 +208,7 @@ fn text(
         write!(out, "{address}  {name:labels$}  {own} {}  ", instruction(&line.text, texts, paint))?;
         if args.armed {
             let seen = format!("{:bytes$}", hex(&row.patched(), HexStyle::Spaced));
-            let role = if row.armed { Role::Notice } else { Role::Dim };
+            let role = if row.patch.is_some() { Role::Notice } else { Role::Dim };
             let seen = paint.text(role, &seen);
             write!(out, "{seen} {}  ", instruction(&row.patched_text(), patched, paint))?;
         }

@@ -120,6 +120,11 @@ pub enum MacroErrorKind {
     /// An unknown type letter.
     #[error("the argument type {0:?} is unknown; use n, s, l or p")]
     Letter(char),
+    /// A symbol that does not say what the arguments are.
+    #[error(
+        "its symbol does not say what its arguments are; their letters (n, s, l or p, or none) and `__` must stand before {0:?}"
+    )]
+    NoLetters(String),
     /// Too many.
     #[error("it has {0} arguments; at most {MOST} are allowed")]
     TooMany(usize),
@@ -178,7 +183,7 @@ impl MacroProbes {
         for definition in definitions.iter().filter(|definition| !definition.function) {
             let Some(rest) = suffix(&definition.name) else { continue };
             let (section, address, size) = (definition.section, definition.address, definition.size);
-            match scanner.probe(&definition.name, rest, section, address, size) {
+            match rest.and_then(|rest| scanner.probe(&definition.name, rest, section, address, size)) {
                 Ok(probe) => found.probes.push(probe),
                 Err(kind) => found.refused.push(MacroError { symbol: definition.name.clone(), kind }),
             }
@@ -199,14 +204,14 @@ impl MacroProbes {
     }
 }
 
-/// The text after the prefix of a probe: letters, two underscores, a name. `dtrace_probe_` begins other names
-/// too.
-fn suffix(symbol: &str) -> Option<(&str, &str)> {
+/// What follows the prefix of a probe: letters, two underscores, a name; `None` if a symbol has no such prefix.
+fn suffix(symbol: &str) -> Option<Result<(&str, &str), MacroErrorKind>> {
     let rest = PREFIXES.iter().find_map(|prefix| symbol.strip_prefix(prefix))?;
-    let (letters, name) = rest.split_once("__")?;
+    let Some((letters, name)) = rest.split_once("__") else {
+        return Some(Err(MacroErrorKind::NoLetters(rest.to_owned())));
+    };
     // A static variable of a function has a number after its name.
-    let base = name.split_once('.').map_or(name, |(base, _)| base);
-    letters.chars().all(|c| c.is_ascii_lowercase()).then_some((letters, base))
+    Some(Ok((letters, name.split_once('.').map_or(name, |(base, _)| base))))
 }
 
 /// Numbers of the probes that are known, by pointer and symbol.
@@ -392,7 +397,7 @@ impl Scanner<'_> {
     /// The probe of a note whose symbol was stripped.
     fn unnamed(&self, symbol: &str, section: usize, pointer: u64) -> Result<MacroProbe, MacroErrorKind> {
         match suffix(symbol).filter(|_| !self.named.contains(symbol)) {
-            Some(rest) => self.probe(symbol, rest, section, pointer, 0),
+            Some(rest) => rest.and_then(|rest| self.probe(symbol, rest, section, pointer, 0)),
             None => Err(MacroErrorKind::OtherPointer(pointer)),
         }
     }
