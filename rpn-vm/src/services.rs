@@ -37,6 +37,19 @@ pub const ASSERTION: u16 = 0xa55e;
 /// Number of `dti_log`.
 pub const DTI_LOG: u64 = 7;
 
+/// First number of the services that a program which embeds Trapline has registered, and that only observe.
+pub const OBSERVING: u64 = 0x1_0000;
+/// First number of those that may change the guest, and so the end of those that only observe.
+pub const CHANGING: u64 = 0x2_0000;
+/// What stands before the name of a registered service, where a program names it as a symbol.
+pub const PREFIX: &str = "service:";
+
+/// Whether a service changes neither the guest nor the length of the run; false for a number that none can have.
+#[must_use]
+pub fn observes(number: u64) -> bool {
+    (OBSERVING..CHANGING).contains(&number) || service(number).is_some_and(|service| service.observes)
+}
+
 /// Whether the element that a service pops first says what it reads or writes: a host may then serve it without the
 /// stack ([`crate::Host::read_operand`], [`crate::Host::write_operand`]).
 pub(crate) const fn has_operand(number: u64) -> bool {

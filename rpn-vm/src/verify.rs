@@ -481,7 +481,7 @@ fn observes(code: &[Insn], targets: &[bool], index: usize) -> bool {
         Effect::Pure => true,
         Effect::Service => {
             let before = index.checked_sub(1).and_then(|n| code.get(n)).filter(|i| i.op == Op::Push);
-            let named = before.and_then(|i| services::service(i.arg)).is_some_and(|s| s.observes);
+            let named = before.is_some_and(|i| services::observes(i.arg));
             named && targets.get(index) == Some(&false)
         }
         _ => false,

@@ -61,3 +61,16 @@ fn an_observer_of_everything_needs_no_other_crate() {
                     1 replies, core files: appln of process 2\nall that was sent is the console's text: true\n";
     assert_eq!(ran.out, expected);
 }
+
+#[test]
+fn a_program_registers_services_that_handlers_call_by_name() {
+    let ran = embedding(&["--example", "service"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let expected = "difference of stack pointers: [0], observes only: true\n\
+                    the sum of the bytes on top is right: true, observes only: true\n\
+                    set: [4d], observes only: false\n\
+                    cheat: [28000], observes only: true\n\
+                    `--rpn fbt::do_fork:entry` cannot be inserted: no service `nothing` is registered\n\
+                    the service sum is registered already\n";
+    assert_eq!(ran.out, expected);
+}

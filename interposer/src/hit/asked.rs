@@ -4,6 +4,7 @@ use trapline_dump::CrashDump;
 use trapline_emu::Core;
 
 use super::core_file::CoreFile;
+use super::registered::Services;
 use super::written::Written;
 
 /// Copies what a crash dump contains.
@@ -47,6 +48,8 @@ pub(crate) struct Asked {
     /// How many more core files may be taken.
     pub cores_left: u64,
     pub names: Option<SymbolNames>,
+    /// What the embedding program has registered.
+    pub services: Services,
     /// What takes the dump of the first `exit 2`.
     pub dumps_with: Option<DumpTaker>,
     /// The dump, until it is fetched. It is not part of a saved state: it is fetched before the next state is saved.

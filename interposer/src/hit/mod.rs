@@ -19,6 +19,7 @@ mod life;
 mod names;
 mod process;
 mod record;
+mod registered;
 mod resume;
 mod return_probes;
 mod saved;
@@ -38,6 +39,7 @@ pub use control::{PointView, ProgramView};
 pub use core_file::CoreFile;
 pub use host::processor_register;
 pub use names::ProbeNames;
+pub use registered::{Service, ServiceCall, ServiceEffect, ServiceError, Services, Thrown};
 pub use saved::{Output, SavedInterposer, StoredInterposer, StoredInterposerError};
 
 use crate::model::{HandlerError, Place, ProgramId, Stats};
@@ -384,6 +386,11 @@ impl Interposer {
     /// Sets where the service `symbol` and D find names.
     pub fn name_symbols(&mut self, names: SymbolNames) {
         self.runner.asked.names = Some(names);
+    }
+
+    /// Sets the services that handlers can call besides those of [`trapline_rpn::services`].
+    pub fn provide(&mut self, services: &Services) {
+        self.runner.asked.services = services.clone();
     }
 
     /// The first failure of each probe's handler since the last call.

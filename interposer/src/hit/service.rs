@@ -49,6 +49,10 @@ impl<V: View> Guest<'_, V> {
                 stack.push(count as u64);
             }
             services::DTI_LOG => return self.dti_log(stack),
+            services::OBSERVING.. => {
+                let services = self.asked.services.clone();
+                return services.call(number, stack, self);
+            }
             number => {
                 // Taken out, so that it can borrow the guest.
                 let Some(d) = self.d.take() else { return Err(CallkError::Unknown) };

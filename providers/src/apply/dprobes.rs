@@ -13,7 +13,7 @@ use trapline_emu::symbols::{KernelModule, UserModule};
 use trapline_interposer::{Place, Point};
 use trapline_rpn::{
     Diagnostic, Diagnostics, LinkedProbe, LinkedProgram, LocationForm, ModType, Program, Severity,
-    SymbolResolver, Watch,
+    SymbolResolver, Watch, services,
 };
 
 use super::expand::{Resolved, expand, find};
@@ -290,6 +290,9 @@ impl From<Refusal> for LocationError {
 
 impl SymbolResolver for Scope<'_> {
     fn resolve(&self, module: Option<&str>, name: &str) -> Option<u64> {
+        if let Some(service) = name.strip_prefix(services::PREFIX) {
+            return self.target.services().number(service);
+        }
         if let (Some(_), Some(module)) = (module, self.kernel_module) {
             return module.file().symbols().lookup(name).map(|symbol| symbol.addr);
         }
@@ -309,6 +312,14 @@ impl SymbolResolver for Scope<'_> {
     }
 
     fn refusal(&self, module: Option<&str>, name: &str) -> Option<(String, Option<String>)> {
+        if let Some(service) = name.strip_prefix(services::PREFIX) {
+            let known: Vec<&str> = self.target.services().names().collect();
+            let help = match known.as_slice() {
+                [] => "a program that embeds Trapline can register services (docs/embedding.md)".to_owned(),
+                known => format!("the registered services are {}", known.join(", ")),
+            };
+            return Some((format!("no service `{service}` is registered"), Some(help)));
+        }
         if let (None, Some(Err(why))) = (module, self.in_program(name)) {
             let help =
                 "link the program with -no-pie for fixed addresses, or compute the address from a register";

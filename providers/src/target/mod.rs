@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use trapline_emu::load::{ElfView, Files, Image, Width as FileWidth};
 use trapline_emu::symbols::{DwarfTypes, KernelModule, SourceLine, SymbolError, Symbols, UserModule};
+use trapline_interposer::Services;
 use trapline_os::{KernelImage, Unwinder};
 use trapline_rpn::Width;
 
@@ -33,6 +34,8 @@ pub struct Target {
     /// See [`Target::with_unread`].
     unread: Vec<String>,
     options: ProbeOptions,
+    /// See [`Target::with_services`].
+    services: Services,
     /// See [`Target::once`].
     worked_out: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
@@ -54,6 +57,17 @@ pub(crate) fn basename(path: &str) -> &str {
 }
 
 impl Target {
+    /// The services that programs may call by name.
+    #[must_use]
+    pub fn with_services(self, services: Services) -> Self {
+        Self { services, ..self }
+    }
+
+    /// The services that the embedding program has registered.
+    pub fn services(&self) -> &Services {
+        &self.services
+    }
+
     /// A guest of the kernel `image` with `symbols` and the user modules `modules`.
     pub fn new(image: Image, symbols: Symbols, modules: Vec<Arc<UserModule>>) -> Self {
         let lines = SourceLines::new(vec![Arc::clone(&image.plan().image)]);
@@ -70,6 +84,7 @@ impl Target {
             program_lines,
             unread,
             options,
+            services: Services::default(),
             worked_out,
         }
     }

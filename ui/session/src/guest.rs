@@ -5,6 +5,7 @@
 mod hardware;
 mod parts;
 mod recorded;
+mod services;
 
 pub use recorded::{Places, ReplayError};
 
@@ -17,6 +18,7 @@ use trapline_emu::load::{ElfView, InitramfsError, LinuxEntry, LoadError, Width a
 use trapline_emu::platform::{PlatformKind, VirtioBus};
 use trapline_emu::symbols::{SymbolError, UserModule};
 use trapline_emu::{BootFiles, BootModule, CpuModel, Machine, MachineConfig, MachineError};
+use trapline_interposer::{Service, ServiceError};
 use trapline_os::{Linux, OsProfile, TrapOs};
 use trapline_providers::{Abi, ProbeOptions, Rules, Target, TargetProcess};
 use trapline_rpn::Width;
@@ -129,6 +131,9 @@ pub enum GuestError {
     /// The children of a process by number have other numbers.
     #[error("--follow-fork needs --target NAME or PATH: the children of process {0} have different numbers")]
     FollowsNumber(u32),
+    /// A service that cannot be registered.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
     /// The machine cannot be built, or the parts do not fit into it.
     #[error("cannot build the machine: {0}")]
     Machine(#[from] MachineError),
@@ -243,6 +248,7 @@ pub struct GuestBuilder {
     symbols: Vec<Content>,
     options: ProbeOptions,
     signed_by: Option<VerifyingKey>,
+    services: Vec<Service>,
     hardware: Hardware,
 }
 
@@ -278,6 +284,7 @@ impl GuestBuilder {
             symbols,
             options,
             signed_by: None,
+            services: Vec::new(),
             hardware,
         }
     }
@@ -440,13 +447,6 @@ impl GuestBuilder {
     #[must_use]
     pub fn follow_fork(mut self) -> Self {
         self.options.follow_fork = true;
-        self
-    }
-
-    /// Lets all sessions of it insert only programs that this key has signed, if there is a key.
-    #[must_use]
-    pub fn require_signed(mut self, key: Option<VerifyingKey>) -> Self {
-        self.signed_by = key;
         self
     }
 

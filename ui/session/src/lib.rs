@@ -116,7 +116,7 @@ pub use trapline_emu::platform::{PlatformKind, VirtioBus};
 pub use trapline_emu::{CpuModel, Digest, Moment, SentByte, SnapshotMismatch, Watch, WatchKind};
 pub use trapline_interposer::{
     AlteredRun, CoreFile, DClause, DVariable, Difference, HandlerError, HandlerState, HandlerTrace,
-    ProbeNames, Word,
+    ProbeNames, Service, ServiceCall, ServiceEffect, ServiceError, Thrown, Word,
 };
 pub use trapline_providers::{Abi, Rules, TargetProcess};
 pub use trapline_rpn::Change;

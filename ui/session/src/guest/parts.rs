@@ -7,6 +7,7 @@ use trapline_emu::BootModule;
 use trapline_emu::load::{ElfView, Files, Image, InitramfsError};
 use trapline_emu::symbols::{Btf, KallsymsError, KernelModule, SymbolError, Symbols, UserModule};
 use trapline_guests::Guest as Embedded;
+use trapline_interposer::Services;
 use trapline_os::Linux;
 use trapline_providers::Target;
 
@@ -190,6 +191,7 @@ fn build(
     };
     let target = Target::new(image, symbols, users)
         .with_options(builder.options.clone())
+        .with_services(Services::new(&builder.services)?)
         .with_files(files, &mut refused)
         .with_unread(notes.clone());
     let linux = linux(target.image(), target.symbols(), &mut notes);

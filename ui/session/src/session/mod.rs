@@ -326,6 +326,7 @@ fn new_interposer(
     }));
     interposer.dump_with(dumps::taker(target, profile()));
     interposer.set_watch_unlimited(probing.watch_unlimited);
+    interposer.provide(target.services());
     interposer.unwind_with(target.unwinder());
     interposer.set_stack_depth(probing.stack);
     interposer.set_user_stack_depth(probing.user_stack);
