@@ -359,30 +359,35 @@ pub struct Alias {
     pub op: Op,
     /// A warning, if the meaning differs slightly.
     pub warning: Option<&'static str>,
+    /// The warning is for numbers with more bits than this alone.
+    pub bits: u32,
 }
 
 const SIZED_LOG: Option<&str> =
     Some("the old form logged elements of its own size; `log N` logs whole stack elements");
 
+const SIZED_PUSH: Option<&str> =
+    Some("the number does not fit the size in the old form; `push N` pushes all of it, as a stack element");
+
 /// Old forms.
 pub const ALIASES: &[Alias] = &[
-    Alias { form: "log b, %", op: Op::LogN, warning: SIZED_LOG },
-    Alias { form: "log w, %", op: Op::LogN, warning: SIZED_LOG },
-    Alias { form: "log d, %", op: Op::LogN, warning: SIZED_LOG },
-    Alias { form: "push b, %", op: Op::Push, warning: None },
-    Alias { form: "push w, %", op: Op::Push, warning: None },
-    Alias { form: "push d, %", op: Op::Push, warning: None },
-    Alias { form: "push bif", op: Op::PushMem8, warning: None },
-    Alias { form: "push wif", op: Op::PushMem16, warning: None },
-    Alias { form: "push dif", op: Op::PushMem32, warning: None },
-    Alias { form: "push qif", op: Op::PushMem64, warning: None },
-    Alias { form: "pop bif", op: Op::PopMem8, warning: None },
-    Alias { form: "pop wif", op: Op::PopMem16, warning: None },
-    Alias { form: "pop dif", op: Op::PopMem32, warning: None },
-    Alias { form: "pop qif", op: Op::PopMem64, warning: None },
-    Alias { form: "log arf", op: Op::LogStr, warning: None },
-    Alias { form: "vfa", op: Op::Vfyr, warning: None },
-    Alias { form: "cnvrt sxf", op: Op::Seg2lin, warning: None },
+    Alias { form: "log b, %", op: Op::LogN, warning: SIZED_LOG, bits: 0 },
+    Alias { form: "log w, %", op: Op::LogN, warning: SIZED_LOG, bits: 0 },
+    Alias { form: "log d, %", op: Op::LogN, warning: SIZED_LOG, bits: 0 },
+    Alias { form: "push b, %", op: Op::Push, warning: SIZED_PUSH, bits: 8 },
+    Alias { form: "push w, %", op: Op::Push, warning: SIZED_PUSH, bits: 16 },
+    Alias { form: "push d, %", op: Op::Push, warning: SIZED_PUSH, bits: 32 },
+    Alias { form: "push bif", op: Op::PushMem8, warning: None, bits: 0 },
+    Alias { form: "push wif", op: Op::PushMem16, warning: None, bits: 0 },
+    Alias { form: "push dif", op: Op::PushMem32, warning: None, bits: 0 },
+    Alias { form: "push qif", op: Op::PushMem64, warning: None, bits: 0 },
+    Alias { form: "pop bif", op: Op::PopMem8, warning: None, bits: 0 },
+    Alias { form: "pop wif", op: Op::PopMem16, warning: None, bits: 0 },
+    Alias { form: "pop dif", op: Op::PopMem32, warning: None, bits: 0 },
+    Alias { form: "pop qif", op: Op::PopMem64, warning: None, bits: 0 },
+    Alias { form: "log arf", op: Op::LogStr, warning: None, bits: 0 },
+    Alias { form: "vfa", op: Op::Vfyr, warning: None, bits: 0 },
+    Alias { form: "cnvrt sxf", op: Op::Seg2lin, warning: None, bits: 0 },
 ];
 
 /// A form that dprobes 3.4.0 removed.

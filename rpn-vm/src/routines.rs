@@ -10,7 +10,8 @@ use std::ops::Range;
 use crate::code::Insn;
 use crate::instructions::{Op, OperandKind};
 
-/// The operands of `exit` that request a crash dump and a core file.
+/// The operands of `exit` that request a debugger, a crash dump and a core file.
+const DEBUGGER: u64 = 1;
 const CRASH_DUMP: u64 = 2;
 const CORE_FILE: u64 = 3;
 
@@ -25,6 +26,8 @@ pub(crate) struct Traits {
     pub writes_core: bool,
     /// Whether it may write a crash dump.
     pub writes_dump: bool,
+    /// Whether it may ask for a debugger.
+    pub asks_debugger: bool,
     /// The arguments that it uses: opcode and operand of the instructions.
     pub arguments: BTreeSet<(u8, u64)>,
 }
@@ -36,6 +39,7 @@ impl Traits {
         self.writes_stack |= !leaves_stack(insn.op);
         self.writes_core |= insn.op == Op::ExitN && insn.arg == CORE_FILE;
         self.writes_dump |= insn.op == Op::ExitN && insn.arg == CRASH_DUMP;
+        self.asks_debugger |= insn.op == Op::ExitN && insn.arg == DEBUGGER;
         if matches!(insn.op, Op::PushArg | Op::PushRet) {
             self.arguments.insert((insn.op.code(), insn.arg));
         }
@@ -44,7 +48,7 @@ impl Traits {
     /// Adds the properties of a called procedure; returns whether anything was added.
     fn join(&mut self, called: &Self) -> bool {
         let all = |traits: &Self| {
-            let files = (traits.writes_core, traits.writes_dump);
+            let files = (traits.writes_core, traits.writes_dump, traits.asks_debugger);
             (traits.changes_guest, traits.writes_stack, files, traits.arguments.len())
         };
         let before = all(self);
@@ -52,6 +56,7 @@ impl Traits {
         self.writes_stack |= called.writes_stack;
         self.writes_core |= called.writes_core;
         self.writes_dump |= called.writes_dump;
+        self.asks_debugger |= called.asks_debugger;
         self.arguments.extend(&called.arguments);
         before != all(self)
     }

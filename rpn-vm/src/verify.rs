@@ -236,6 +236,7 @@ pub struct Verified {
     pub(crate) writes_stack: bool,
     observe_only: bool,
     may_write_core: bool,
+    may_ask_debugger: bool,
     may_write_dump: bool,
     limits: Limits,
     /// The instructions that use an argument.
@@ -258,6 +259,12 @@ impl Verified {
     #[must_use]
     pub const fn may_write_dump(&self) -> bool {
         self.may_write_dump
+    }
+
+    /// Whether it has an `exit 1`, which asks for a debugger.
+    #[must_use]
+    pub const fn may_ask_debugger(&self) -> bool {
+        self.may_ask_debugger
     }
 
     /// Whether it has an `exit 3`, which writes a core file.
@@ -429,6 +436,7 @@ pub(crate) fn verify_program(program: UnverifiedProgram) -> Result<Vec<Verified>
             writes_stack: may.writes_stack,
             observe_only: !may.changes_guest,
             may_write_core: may.writes_core,
+            may_ask_debugger: may.asks_debugger,
             may_write_dump: may.writes_dump,
             limits: Limits { excpt_mask, ..limits },
             arguments: asks.collect(),

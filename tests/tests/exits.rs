@@ -81,10 +81,14 @@ fn a_core_file_that_cannot_be_written_is_one_sentence() {
 }
 
 #[test]
-fn exit_1_says_that_there_is_no_debugger() {
+fn exit_1_says_where_a_debugger_stops() {
     let folder = tempfile::tempdir().unwrap();
     let ran = run(folder.path(), "ia32", &probe("kernel", "do_fork", "push 7\nlog 1\nexit 1"), &[]);
-    assert!(ran.err.contains("`exit 1` requested a debugger, which Trapline does not have"), "{}", ran.err);
+    assert!(
+        ran.err.contains("`exit 1` asked for a debugger: `trapline gdb -p FILE` stops there"),
+        "{}",
+        ran.err
+    );
     assert_eq!(ran.out.lines().next(), Some("DProbes(0,0) 07000000"), "{}", ran.out);
 }
 

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::cli::{binary, finish, patient};
+use crate::cli::{binary, finish, patient, trapline};
 use crate::patience::{status, until};
 use trapline_session::{Condition, Ending, GuestBuilder, Limits, PlatformKind};
 use trapline_tests::linux::QUICK;
@@ -546,4 +546,43 @@ end
     );
     assert!(told(&out, "file").contains("busybox"), "{out}");
     assert_eq!((told(&out, "entry"), told(&out, "again")), ("True", "True"), "{out}");
+}
+
+/// `exit 1` of a handler stops the run, without any breakpoint, and leaves no mark in it.
+#[test]
+fn exit_1_of_a_handler_stops_the_run_both_ways() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("p.rpn");
+    let text = "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\nmaxhits = 3\npush 1\nlog 1\nexit 1\n";
+    std::fs::write(&program, text).unwrap();
+    let recording = folder.path().join("run.tlr");
+    let args = ["record", "embedded:ia32", "--mem", "32M", "-q", "-o", recording.to_str().unwrap()];
+    assert_eq!(trapline(&root(), &args).code, 0);
+    for run in ["embedded:ia32 --mem 32M", recording.to_str().unwrap()] {
+        let (out, err) = gdb_said(
+            &format!("{run} -p {}", program.display()),
+            r#"
+python
+seen = []
+for _ in range(3):
+    quiet('continue'); seen.append((symbol(), monitor('info').split()[1]))
+print('functions', [function for function, _ in seen])
+for position in (1, 0):
+    quiet('reverse-continue'); print('same', monitor('info').split()[1] == seen[position][1])
+end
+continue
+continue
+continue
+python
+print(monitor('digest'))
+end
+"#,
+        );
+        assert_eq!(told(&out, "functions"), "['do_fork', 'do_fork', 'do_fork']", "{out}{err}");
+        assert_eq!(out.matches("same True").count(), 2, "{out}");
+        assert!(out.contains("`exit 1` of a handler asks for a debugger"), "{out}{err}");
+        let plain = trapline(&root(), &["run", "embedded:ia32", "--mem", "32M", "-q", "--digest"]);
+        let digest = plain.err.lines().find_map(|line| line.strip_prefix("digest ")).unwrap();
+        assert!(out.contains(digest), "{out}");
+    }
 }

@@ -301,7 +301,11 @@ pub fn of_gdb(args: &GdbArgs) -> Result<(), Failure> {
         return Err(refused("--image-dir", "without a recording"));
     }
     no_files(guest)?;
-    reads_stdin_once(overwrite::of_guest(guest).chain(args.stdio.then(|| Path::new(STDIN))))
+    if let Some(option) = first(&preprocessor(&args.source)).filter(|_| args.probe.is_empty()) {
+        return Err(refused(option, "without a probe program; add -p FILE.rpn"));
+    }
+    let probes = args.probe.iter().map(PathBuf::as_path).chain(args.source.require_signed.as_deref());
+    reads_stdin_once(overwrite::of_guest(guest).chain(probes).chain(args.stdio.then(|| Path::new(STDIN))))
 }
 
 /// Checks the options of `list`.

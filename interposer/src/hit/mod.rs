@@ -432,6 +432,11 @@ impl Interposer {
         self.inserted.probes.iter().any(|probe| matches!(probe.place, Place::Watch(_)))
     }
 
+    /// Whether the handler of any inserted probe point may ask for a debugger.
+    pub fn may_ask_debugger(&self) -> bool {
+        self.inserted.probes.iter().any(|probe| probe.handler.may_ask_debugger())
+    }
+
     /// Whether the handler of any inserted probe point may write a core file.
     pub fn may_write_cores(&self) -> bool {
         self.inserted.probes.iter().any(|probe| probe.handler.may_write_core())

@@ -34,6 +34,8 @@ pub struct NotedHit {
     pub at: Moment,
     /// Whether the handler has come to its end: it has not if its predicate does not hold, or if it has failed.
     pub whole: bool,
+    /// Whether it has asked for a debugger, by `exit 1`.
+    pub asks_debugger: bool,
 }
 
 impl Stops {
@@ -104,7 +106,8 @@ impl Interposer {
     pub(super) fn note_hit(&mut self, core: &Core, probe: u32, program: ProgramId, outcome: &Outcome) {
         if let Some(noted) = &mut self.noted {
             let whole = !matches!(outcome.termination, Termination::Abort | Termination::Exception);
-            noted.push(NotedHit { program, probe, at: core.moment(), whole });
+            let asks_debugger = outcome.termination == Termination::ExitTo(1);
+            noted.push(NotedHit { program, probe, at: core.moment(), whole, asks_debugger });
         }
     }
 

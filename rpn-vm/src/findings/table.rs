@@ -354,7 +354,7 @@ pub const CODES: &[CodeRow] = &[
         severity: Severity::Warning,
         stage: Stage::Compile,
         title: "an old form whose meaning has changed",
-        explanation: "`log b`, `log w` and `log d` logged elements of their own size; `log N` logs whole stack elements.",
+        explanation: "`log b`, `log w` and `log d` logged elements of their own size; `log N` logs whole stack elements. `push b`, `push w` and `push d` pushed a number of their size; `push N` pushes all of a larger one.",
         wrong: "push 1\nlog b, 1",
         right: "push 1\nlog 1",
     },

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use super::lex::{Kind, Token};
 use super::{Parser, span_of};
 use crate::ast::{Atom, Expr, Operand, Term};
-use crate::instructions::{ALIASES, Op, OperandKind, REMOVED, TABLE, groups_of, mnemonic_of};
+use crate::instructions::{ALIASES, Alias, Op, OperandKind, REMOVED, TABLE, groups_of, mnemonic_of};
 use crate::regs::{self, RegRow};
 use crate::source::Span;
 
@@ -22,7 +22,7 @@ struct Form {
 #[derive(Clone, Copy)]
 enum Meaning {
     Is(Op),
-    Alias(Op, Option<&'static str>),
+    Alias(&'static Alias),
     Removed(&'static str),
 }
 
@@ -32,7 +32,7 @@ fn forms() -> &'static BTreeMap<&'static str, Vec<Form>> {
     FORMS.get_or_init(|| {
         let mut map: BTreeMap<&'static str, Vec<Form>> = BTreeMap::new();
         let rows = TABLE.iter().map(|r| (r.form, Meaning::Is(r.op)));
-        let old = ALIASES.iter().map(|a| (a.form, Meaning::Alias(a.op, a.warning)));
+        let old = ALIASES.iter().map(|a| (a.form, Meaning::Alias(a)));
         let gone = REMOVED.iter().map(|r| (r.form, Meaning::Removed(r.instead)));
         for (form, meaning) in rows.chain(old).chain(gone) {
             let groups = groups_of(form).collect();
@@ -43,6 +43,12 @@ fn forms() -> &'static BTreeMap<&'static str, Vec<Form>> {
         }
         map
     })
+}
+
+/// Whether a number needs more bits than this, with a sign or without.
+fn exceeds(operand: &Operand, bits: u32) -> bool {
+    let Operand::Value(expr) = operand else { return false };
+    expr.constant().is_some_and(|n| n >= 1 << bits || n < -(1 << (bits - 1)))
 }
 
 impl Form {
@@ -89,11 +95,14 @@ impl Parser<'_> {
                 self.error_help(whole, "removed", message, instead);
                 None
             }
-            Some((Meaning::Alias(op, warning), value)) => {
-                if let Some(warning) = warning {
+            Some((Meaning::Alias(old), value)) => {
+                let done = self.finish_instruction(old.op, value, whole);
+                let exceeds =
+                    done.as_ref().is_some_and(|(_, operand)| old.bits == 0 || exceeds(operand, old.bits));
+                if let Some(warning) = old.warning.filter(|_| exceeds) {
                     self.sink.warning(self.sources, whole, "old-form", warning.to_owned());
                 }
-                self.finish_instruction(op, value, whole)
+                done
             }
             Some((Meaning::Is(op), value)) => self.finish_instruction(op, value, whole),
             None => match operands.as_slice() {

@@ -197,10 +197,11 @@ impl Debuggee {
         self.timeline.session()
     }
 
-    /// The stop points: those of breakpoints, then those of probes.
+    /// The stop points: those of breakpoints, those of probes, and that of handlers that ask for a debugger.
     pub(crate) fn points(&self) -> Vec<StopPoint> {
         let own = self.breakpoints.iter().map(Breakpoint::point);
-        own.chain(self.probes.iter().map(|probe| probe.point.clone())).collect()
+        let probes = self.probes.iter().map(|probe| probe.point.clone());
+        own.chain(probes).chain(self.session().debugger_point()).collect()
     }
 
     /// The names of the programs of the probes whose stop points were met in the last search.
@@ -208,6 +209,12 @@ impl Debuggee {
         let own = self.breakpoints.iter().len();
         let numbers = self.timeline.met_together().iter().filter_map(|point| point.checked_sub(own));
         numbers.filter_map(|number| self.probes.get(number)).map(|probe| probe.name.as_str()).collect()
+    }
+
+    /// Whether a handler has asked for a debugger at the stop of the last search.
+    pub(crate) fn is_asked(&self) -> bool {
+        let last = self.breakpoints.iter().len() + self.probes.len();
+        self.session().debugger_point().is_some() && self.timeline.met_together().contains(&last)
     }
 
     /// The watchpoints.

@@ -122,6 +122,9 @@ impl Debuggee {
     fn stop_at(&mut self, point: usize) -> Stop {
         let lines: Vec<String> = self.probes_met().iter().map(|name| format!("hit of {name}")).collect();
         self.news.extend(lines);
+        if self.is_asked() {
+            self.news.push("`exit 1` of a handler asks for a debugger".to_owned());
+        }
         match self.breakpoints.iter().nth(point).copied() {
             Some(breakpoint) if breakpoint.executes() => Stop::Breakpoint(breakpoint.kind),
             Some(breakpoint) => Stop::Watchpoint(breakpoint),

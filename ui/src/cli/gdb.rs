@@ -6,7 +6,7 @@ use clap::Args;
 use trapline_providers::TargetProcess;
 use trapline_session::numbers;
 
-use super::{CmdlineArgs, GuestArgs, is_recording};
+use super::{CmdlineArgs, GuestArgs, SourceArgs, is_recording};
 use crate::devices::DeviceArgs;
 
 /// Examples below the help.
@@ -35,6 +35,12 @@ pub struct GdbArgs {
     /// Devices.
     #[command(flatten)]
     pub devices: DeviceArgs,
+    /// Probe program to insert, source or PPDF file; may be repeated. `exit 1` of a handler stops the run
+    #[arg(short, long, value_name = "FILE.rpn", help_heading = "Probe programs")]
+    pub probe: Vec<PathBuf>,
+    /// How they are read.
+    #[command(flatten)]
+    pub source: SourceArgs,
     /// Also look for the files of a recording's guest in this folder, by their names; may be repeated
     #[arg(long, value_name = "DIR", help_heading = "Guest")]
     pub image_dir: Vec<PathBuf>,

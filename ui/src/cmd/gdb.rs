@@ -14,7 +14,7 @@ use trapline_d::Options;
 use trapline_gdb::{Commands, Debuggee, Gone, NoProcess, Said, framed, serve};
 use trapline_session::{
     Command, DEFAULT_MEMORY, GuestBuilder, HISTORY_MEM, OwnPrograms, Places, Probing, Recording, Reply,
-    SourceOptions, Timeline, TravelError, io_sentence,
+    SourceOptions, Timeline, TravelError, io_sentence, read_program,
 };
 use trapline_tui::Again;
 
@@ -205,13 +205,14 @@ fn next(came: &Receiver<TcpStream>, ended: &AtomicBool) -> Option<TcpStream> {
 
 /// The run to debug.
 fn debuggee(args: &GdbArgs, cancel: &Arc<AtomicBool>, talk: &Talk) -> Result<Debuggee, Failure> {
-    let memory = args.history_mem.unwrap_or(HISTORY_MEM);
-    let again = match args.is_recording() {
-        true => recorded(args, memory, talk)?,
-        false => live(args, memory, talk)?,
+    let source = options::source(&args.source)?;
+    let mut again = match args.is_recording() {
+        true => recorded(args, &source, talk)?,
+        false => live(args, &source, talk)?,
     };
+    again.commands = programs(args, &again, talk)?;
     let timeline = again.timeline(&[]).map_err(Failure::Usage)?;
-    let commands = Box::new(Monitor { again, source: SourceOptions::default() });
+    let commands = Box::new(Monitor { again, source });
     Debuggee::new(timeline, commands, args.user.as_ref(), Arc::clone(cancel), args.is_recording()).map_err(
         |error| match error {
             NoProcess::Travel(TravelError::Interrupted) => Failure::Usage("interrupted".to_owned()),
@@ -221,36 +222,59 @@ fn debuggee(args: &GdbArgs, cancel: &Arc<AtomicBool>, talk: &Talk) -> Result<Deb
     )
 }
 
-fn live(args: &GdbArgs, memory: u64, talk: &Talk) -> Result<SameRun, Failure> {
+/// The commands that insert the programs of the command line. In a recording they may only observe.
+fn programs(args: &GdbArgs, again: &SameRun, talk: &Talk) -> Result<Vec<Command>, Failure> {
+    let mut commands = Vec::new();
+    for path in &args.probe {
+        let program = read_program(path, &again.source)?;
+        talk.remarks(&program.warnings);
+        let command = Command::insert(&path.display().to_string(), program);
+        // What does not fit the guest says why.
+        let mut session = again.guest.start(again.probing.clone())?;
+        session.apply(command.clone())?;
+        if args.is_recording() && !session.observe_only() {
+            return Err(Failure::Usage(format!(
+                "{} writes to the guest, which makes another run than the recorded one",
+                path.display()
+            )));
+        }
+        commands.push(command);
+    }
+    Ok(commands)
+}
+
+fn live(args: &GdbArgs, source: &SourceOptions, talk: &Talk) -> Result<SameRun, Failure> {
     let size = args.mem.unwrap_or(DEFAULT_MEMORY);
     let builder = options::guest(&args.guest, size, &args.cmdline, &args.devices)?;
-    let guest = options::open(&builder, talk)?;
+    let guest = options::open(&builder.require_signed(source.signed_by), talk)?;
     Ok(SameRun {
         guest,
         probing: Probing::default(),
         commands: Vec::new(),
-        source: SourceOptions::default(),
+        source: source.clone(),
         d_options: Options::default().settings(),
-        memory,
+        memory: args.history_mem.unwrap_or(HISTORY_MEM),
         recorded: None,
         recording: None,
     })
 }
 
-fn recorded(args: &GdbArgs, memory: u64, talk: &Talk) -> Result<SameRun, Failure> {
+fn recorded(args: &GdbArgs, source: &SourceOptions, talk: &Talk) -> Result<SameRun, Failure> {
     options::check_folders(&args.image_dir)?;
     let path = Path::new(&args.guest.image);
     let recording = Recording::read(path)?;
     let places = Places { folders: args.image_dir.clone(), ..Places::of(path) };
-    let guest = options::open(&GuestBuilder::of_recording(&recording, &places)?, talk)?;
+    recording.check_signed(source.signed_by)?;
+    let builder = GuestBuilder::of_recording(&recording, &places)?.require_signed(source.signed_by);
+    let guest = options::open(&builder, talk)?;
     let probing = recording.config().probing.clone();
     Ok(SameRun {
         guest,
         probing,
         commands: Vec::new(),
-        source: SourceOptions::default(),
+        source: source.clone(),
         d_options: Options::default().settings(),
-        memory,
+        memory: args.history_mem.unwrap_or(HISTORY_MEM),
         recorded: Some((Arc::new(recording), OwnPrograms::Stay)),
         recording: None,
     })

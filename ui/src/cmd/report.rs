@@ -184,7 +184,7 @@ fn unanswered(stats: &Stats, talk: &Talk) {
     };
     asked(
         stats.debugger_exits,
-        "`exit 1` requested a debugger, which Trapline does not have: the handler ended as with `exit`",
+        "`exit 1` asked for a debugger: `trapline gdb -p FILE` stops there, and here the handler ended as with `exit`",
     );
     asked(
         stats.dump_exits.saturating_sub(1),

@@ -232,6 +232,10 @@ gdb | --virtio-rng | gdb a.tlr --virtio-rng
 gdb | --virtio | gdb a.tlr --virtio pci
 gdb | --fw-cfg | gdb a.tlr --fw-cfg a=b
 gdb | --image-dir | gdb k --image-dir a
+gdb | --probe | -
+gdb | -D | gdb k -D a
+gdb | -I | gdb k -I a
+gdb | --require-signed | -
 gdb | --listen | gdb k --stdio --listen 5
 gdb | --stdio | -
 gdb | --user | -

@@ -287,6 +287,12 @@ impl Session {
         self.interposer.as_ref().is_none_or(Interposer::observe_only)
     }
 
+    /// The stop point of handlers that ask for a debugger by `exit 1`, if there may be any.
+    pub fn debugger_point(&self) -> Option<StopPoint> {
+        let asks = self.interposer.as_ref().is_some_and(Interposer::may_ask_debugger);
+        asks.then_some(StopPoint::AsksDebugger)
+    }
+
     /// Calls `look` with the guest's present state: which places of files are in memory, and in which processes.
     pub fn present<T>(&self, look: impl FnOnce(&mut Present<'_>) -> T) -> T {
         let profile = (self.profile)();

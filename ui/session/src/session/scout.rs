@@ -31,6 +31,8 @@ pub enum StopPoint {
     HitOf(Vec<ProgramId>),
     /// A handler of these programs runs to its end: its predicate holds, and it does not fail.
     FiringOf(Vec<ProgramId>),
+    /// A handler asks for a debugger: `exit 1`.
+    AsksDebugger,
     /// The processor has returned to user mode.
     UserMode,
 }
@@ -95,7 +97,10 @@ pub struct Search {
 
 /// Whether it is met where a handler runs.
 fn is_hit(point: &StopPoint) -> bool {
-    matches!(point, StopPoint::AnyHit | StopPoint::HitOf(_) | StopPoint::FiringOf(_))
+    matches!(
+        point,
+        StopPoint::AnyHit | StopPoint::HitOf(_) | StopPoint::FiringOf(_) | StopPoint::AsksDebugger
+    )
 }
 
 /// Whether it is met after an instruction.
@@ -263,6 +268,7 @@ impl Search {
                 StopPoint::AnyHit => true,
                 StopPoint::HitOf(programs) => programs.contains(&hit.program),
                 StopPoint::FiringOf(programs) => hit.whole && programs.contains(&hit.program),
+                StopPoint::AsksDebugger => hit.asks_debugger,
                 StopPoint::Watch(_) | StopPoint::Read { .. } | StopPoint::UserMode => false,
             };
             if let Some(point) = self.points.iter().position(of) {

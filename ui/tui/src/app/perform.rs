@@ -173,9 +173,7 @@ impl App {
     }
 
     fn go_to_marks(&mut self, forwards: bool) -> Vec<Effect> {
-        if self.marks.is_empty() {
-            return self.say("there is no breakpoint or watchpoint; `b` and `W` set one".to_owned());
-        }
+        // A handler may ask for a debugger, too.
         let points: Vec<StopPoint> = self.marks.iter().map(|mark| mark.point.clone()).collect();
         match forwards {
             true => self.go(Move::Until(points), None, "to a breakpoint".to_owned()),

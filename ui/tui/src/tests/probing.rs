@@ -39,6 +39,24 @@ fn a_probe_that_is_added_to_the_past_shows_the_hits_of_a_live_run() {
 }
 
 #[test]
+fn exit_1_of_a_handler_is_a_stop_point() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press("c");
+    assert!(
+        bench.app.message.clone().unwrap_or_default().starts_with("there is no breakpoint or watchpoint")
+    );
+    bench.press("afbt::do_fork:entry { maxhits = 2; exit 1 }\n");
+    let symbol = |bench: &Bench| bench.app.scene.as_ref().unwrap().symbol.clone();
+    bench.press("c");
+    let first = bench.app.at();
+    assert_eq!(symbol(&bench).as_deref(), Some("do_fork"));
+    bench.press("c");
+    assert!(bench.app.at() > first && symbol(&bench).as_deref() == Some("do_fork"));
+    bench.press("C");
+    assert_eq!(bench.app.at(), first);
+}
+
+#[test]
 fn a_probe_point_is_switched_for_the_whole_run() {
     let mut bench = Bench::new(PLAIN);
     let all = listed(&bench);

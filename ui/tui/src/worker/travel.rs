@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 
 use iced_x86::FlowControl;
-use trapline_session::{Arrival, Ending, Found, Position, Timeline, TravelError};
+use trapline_session::{Arrival, Ending, Found, Position, StopPoint, Timeline, TravelError};
 
 use super::find::find;
 use super::look::Looker;
@@ -169,13 +169,24 @@ fn go(timeline: &mut Timeline, to: &Move) -> Went {
         Move::BackOver => back_over(timeline),
         Move::Finish => found(timeline.finish()?, "the function does not return any more"),
         Move::Caller => found(timeline.back_to_caller()?, "the call is before this history"),
-        Move::Until(points) => {
-            found(timeline.run_until(points)?, "no breakpoint or watchpoint is met any more")
-        }
-        Move::BackTo(points) => {
-            found(timeline.reverse_continue(points)?, "no breakpoint or watchpoint was met before")
-        }
+        Move::Until(points) => match points_with_debugger(timeline, points) {
+            Err(nothing) => Ok(Some(nothing)),
+            Ok(points) => found(timeline.run_until(&points)?, "no breakpoint or watchpoint is met any more"),
+        },
+        Move::BackTo(points) => match points_with_debugger(timeline, points) {
+            Err(nothing) => Ok(Some(nothing)),
+            Ok(points) => {
+                found(timeline.reverse_continue(&points)?, "no breakpoint or watchpoint was met before")
+            }
+        },
     }
+}
+
+/// These stop points, and that of handlers that ask for a debugger.
+fn points_with_debugger(timeline: &Timeline, points: &[StopPoint]) -> Result<Vec<StopPoint>, String> {
+    let all: Vec<StopPoint> = points.iter().cloned().chain(timeline.session().debugger_point()).collect();
+    let nothing = "there is no breakpoint or watchpoint; `b` and `W` set one";
+    if all.is_empty() { Err(nothing.to_owned()) } else { Ok(all) }
 }
 
 fn arrived(arrival: Arrival) -> Went {
