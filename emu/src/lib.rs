@@ -7,8 +7,8 @@
 //! knows its layout); `blocks` (the cells of its blocks); `mmu` (page walker and architectural TLB); `cpu` (registers,
 //! memory access, exceptions through the guest's IDT, instructions that the machine executes itself); `views` (patches
 //! and slots); `snapshot` (the state of a machine as data); `run` (hooks, counting, the run loop, and the [`Core`] that
-//! owns all parts). Beside them `devices` and `platform` (pure cores and their ports), `x87` (its functions, pure), `load`
-//! and `symbols`.
+//! owns all parts). Beside them `devices` and `platform` (pure cores and their ports), `x87` (its functions, pure), `load`,
+//! `symbols`, and `standard` (the process's own streams).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
@@ -32,6 +32,7 @@ pub mod platform;
 mod ram;
 mod run;
 mod snapshot;
+pub mod standard;
 pub mod symbols;
 mod views;
 #[doc(hidden)]

@@ -103,6 +103,7 @@ mod snapshot_files;
 mod stacks;
 mod static_catalog;
 mod static_probes;
+mod streams;
 mod terminal;
 mod tmux;
 mod told;

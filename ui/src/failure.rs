@@ -143,6 +143,9 @@ pub enum Failure {
     /// Standard output cannot be written.
     #[error("cannot write standard output: {}", io_sentence(.0))]
     Output(io::Error),
+    /// Standard error cannot be written, where what was asked for goes there.
+    #[error("cannot write standard error: {}", io_sentence(.0))]
+    Messages(io::Error),
     /// A program cannot be written as a PPDF file.
     #[error("{}{error}", if error.has_place() { String::new() } else { format!("{}: ", path.display()) })]
     Unwritable {
@@ -305,7 +308,9 @@ impl Failure {
             Self::Compile(_) | Self::Program { .. } | Self::Unwritable { .. } => Exit::Compile,
             Self::Diverged(_) => Exit::Diverged,
             Self::Guest(error) => exit_of(error),
-            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Closed,
+            Self::Output(error) | Self::Messages(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                Exit::Closed
+            }
             _ => Exit::BadFile,
         }
     }

@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     let args = arguments(std::env::args_os());
     let mut cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(error) => return help(&error, &args),
+        Err(error) => return told(&error, &args),
     };
     if let Command::Run(args) | Command::Record(args) = &mut cli.command {
         args.settle();
@@ -130,7 +130,12 @@ fn carried_out(cli: &Cli, out: &mut Output, talk: &Talk) -> Result<Exit, Failure
 fn ended(result: Result<Exit, Failure>, out: &mut Output, talk: &Talk) -> Exit {
     let paged = out.is_paged();
     let finished = out.finish().map_err(Failure::Output);
-    match result.and_then(|exit| finished.map(|()| exit)) {
+    let result = result.and_then(|exit| finished.map(|()| exit)).and_then(|exit| match terminal::lost() {
+        // The other exit codes tell that something went wrong already.
+        Some(error) if matches!(exit, Exit::Ok | Exit::Limit) => Err(Failure::Messages(error)),
+        _ => Ok(exit),
+    });
+    match result {
         Ok(exit) => exit,
         Err(failure) => match failure.exit() {
             // Who leaves a pager has seen enough.
@@ -145,16 +150,18 @@ fn ended(result: Result<Exit, Failure>, out: &mut Output, talk: &Talk) -> Exit {
     }
 }
 
-/// Shows the help, in a pager if it is long, or what is wrong with the command line.
-fn help(error: &clap::Error, args: &[OsString]) -> ExitCode {
+/// Shows the help, in a pager if it is long, or the version, or what is wrong with the command line.
+fn told(error: &clap::Error, args: &[OsString]) -> ExitCode {
+    if error.use_stderr() {
+        error.exit();
+    }
     let is_help = error.kind() == ErrorKind::DisplayHelp;
     let pager =
         if is_help && !args.iter().any(|arg| arg == "--no-pager") { Choice::of_environment() } else { None };
-    let Some(pager) = pager else { error.exit() };
     let talk = Talk::new(Color::Auto, false);
     let text = error.render();
     let text = if talk.colours_data() { text.ansi().to_string() } else { text.to_string() };
-    let mut out = Output::new(Some(pager));
+    let mut out = Output::new(pager);
     let written = out.write_all(text.as_bytes()).map(|()| Exit::Ok).map_err(Failure::Output);
     ExitCode::from(ended(written, &mut out, &talk).code())
 }

@@ -24,7 +24,11 @@ impl Outlet<'_> {
     /// # Errors
     /// The destination cannot be written.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.put(bytes).map_err(|error| Failure::writing(self.path(), error))
+        let is_stderr = matches!(self, Self::Stderr);
+        self.put(bytes).map_err(|error| match is_stderr {
+            true => Failure::Messages(error),
+            false => Failure::writing(self.path(), error),
+        })
     }
 
     /// The same with the bare error.

@@ -130,7 +130,7 @@ impl Talk {
     /// A line that `-q` silences.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            self.line(&format!("trapline: {}", safe(text)));
+            self.mention(&format!("trapline: {}", safe(text)));
         }
     }
 
@@ -141,18 +141,18 @@ impl Talk {
 
     /// A line about something that went wrong; `-q` does not silence it.
     pub fn warn(&self, text: &str) {
-        self.line(&format!("trapline: {}", safe(text)));
+        self.mention(&format!("trapline: {}", safe(text)));
     }
 
-    /// A line that was requested, or that must be shown.
+    /// A line that was requested, or that must be shown: if it cannot be written, the command fails.
     pub fn line(&self, text: &str) {
-        let line = match raw::is_raw() {
-            // The guest may be in the middle of a line.
-            true => format!("\r\n{}\r\n", text.replace('\n', "\r\n")),
-            false => format!("{text}\n"),
-        };
+        terminal::answer(ended(text).as_bytes());
+    }
+
+    /// A line that nobody has asked for.
+    pub fn mention(&self, text: &str) {
         // If standard error is closed, there is nowhere to report that.
-        let _ = terminal::message(line.as_bytes());
+        let _ = terminal::message(ended(text).as_bytes());
     }
 
     /// A counter of a run.
@@ -170,7 +170,7 @@ impl Talk {
     /// A heading over what follows; `-q` silences it.
     pub fn heading(&self, text: &str) {
         if !self.quiet {
-            self.line(&self.painted(CYAN, &format!("--- {text} ---")));
+            self.mention(&self.painted(CYAN, &format!("--- {text} ---")));
         }
     }
 
@@ -186,7 +186,7 @@ impl Talk {
 
     /// One sentence about an error.
     pub fn error(&self, sentence: &str) {
-        self.line(&format!("trapline: {} {}", self.painted(RED, "error:"), safe(sentence)));
+        self.mention(&format!("trapline: {} {}", self.painted(RED, "error:"), safe(sentence)));
     }
 
     /// Diagnostics that are not a failure; `-q` silences them.
@@ -198,12 +198,19 @@ impl Talk {
 
     /// Diagnostics with their source lines.
     pub fn diagnostics(&self, found: &Diagnostics) {
-        for diagnostic in &found.list {
-            self.line(&self.diagnostic(diagnostic));
+        self.findings(found).iter().for_each(|line| self.mention(line));
+    }
+
+    /// Diagnostics that were asked for; those that are not errors are silenced by `-q`.
+    pub fn found(&self, found: &Diagnostics, remarks: bool) {
+        if !(remarks && self.quiet) {
+            self.findings(found).iter().for_each(|line| self.line(line));
         }
-        if found.more > 0 {
-            self.line(&format!("{} more findings are not shown", found.more));
-        }
+    }
+
+    fn findings(&self, found: &Diagnostics) -> Vec<String> {
+        let more = (found.more > 0).then(|| format!("{} more findings are not shown", found.more));
+        found.list.iter().map(|diagnostic| self.diagnostic(diagnostic)).chain(more).collect()
     }
 
     fn diagnostic(&self, diagnostic: &Diagnostic) -> String {
@@ -226,6 +233,15 @@ impl Talk {
 
     fn painted(&self, color: &str, text: &str) -> String {
         if self.color { format!("{color}{text}{PLAIN}") } else { text.to_owned() }
+    }
+}
+
+/// Lines with their ends.
+fn ended(text: &str) -> String {
+    match raw::is_raw() {
+        // The guest may be in the middle of a line.
+        true => format!("\r\n{}\r\n", text.replace('\n', "\r\n")),
+        false => format!("{text}\n"),
     }
 }
 

@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use indicatif::MultiProgress;
+use trapline_emu::standard;
 
 /// The state of the terminal.
 struct State {
@@ -36,6 +37,7 @@ impl State {
         if *IS_TERMINAL {
             self.has_shown(bytes);
         }
+        standard::writable(2)?;
         io::stderr().write_all(bytes)
     }
 
@@ -44,6 +46,9 @@ impl State {
         self.at_start = bytes.last().map_or(self.at_start, |last| *last == b'\n');
     }
 }
+
+/// Why an answer has not reached standard error, if one has not.
+static LOST: Mutex<Option<io::Error>> = Mutex::new(None);
 
 static STATE: Mutex<State> = Mutex::new(State { held: None, line: None, drawn: false, at_start: true });
 
@@ -63,6 +68,22 @@ pub fn message(bytes: &[u8]) -> io::Result<()> {
     }
 }
 
+/// Writes what was asked for to standard error, as [`message`] does. That it cannot be written is told by [`lost`].
+pub fn answer(bytes: &[u8]) {
+    if let Err(error) = message(bytes) {
+        lose(error);
+    }
+}
+
+fn lose(error: io::Error) {
+    LOST.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+}
+
+/// Why an answer could not be written since the last call, if one could not.
+pub fn lost() -> Option<io::Error> {
+    LOST.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
 /// From here on, messages wait.
 pub fn hold() {
     let mut state = state();
@@ -74,8 +95,10 @@ pub fn hold() {
 pub fn release() {
     let mut state = state();
     if let Some(held) = state.held.take() {
-        // If standard error is closed, there is nowhere to report that.
-        let _ = state.write(&held);
+        // There may be answers among them.
+        if let Err(error) = state.write(&held) {
+            lose(error);
+        }
     }
 }
 
@@ -125,6 +148,7 @@ impl Stdout {
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        standard::writable(1)?;
         if !self.is_terminal {
             return self.out.write(bytes);
         }

@@ -108,8 +108,7 @@ impl Report<'_> {
         self.tally.warnings += found.warnings();
         self.tally.errors += if remark { 0 } else { found.errors() };
         match self.args.form.format {
-            Format::Text if remark => self.talk.remarks(found),
-            Format::Text => self.talk.diagnostics(found),
+            Format::Text => self.talk.found(found, remark),
             Format::Json => {
                 for one in &found.list {
                     self.json(|| finding::object(one, width))?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::sync::Arc;
 
+use trapline_emu::standard;
 use trapline_fuzz::calls::Until;
 use trapline_fuzz::objectives::{Objectives, Over};
 use trapline_fuzz::{FuzzError, explain};
@@ -100,7 +101,8 @@ pub fn run(args: &FuzzArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
         None => Some(image),
     };
     let Some(recording) = recorded else { return Ok(Exit::Interrupted) };
-    out.flush().map_err(Failure::Output)?;
+    // What was closed looks open to it.
+    standard::writable(1).and_then(|()| out.flush()).map_err(Failure::Output)?;
     // The fuzzer takes this program's place, so that signals and the exit code are its own.
     let error = command(args, &fuzzer, &recording, talk).exec();
     Err(Failure::Usage(format!("cannot start {}: {}", fuzzer.display(), io_sentence(&error))))

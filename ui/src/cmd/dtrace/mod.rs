@@ -82,7 +82,7 @@ pub fn run(arguments: &[OsString], out: &mut dyn Write, talk: &Talk) -> Result<E
     match dtrace(arguments, out, talk) {
         Ok(exit) => Ok(exit),
         Err(Stop::Said(sentence)) => {
-            talk.line(&format!("dtrace: {sentence}"));
+            talk.mention(&format!("dtrace: {sentence}"));
             Ok(Exit::Status(1))
         }
         Err(Stop::Failed(failure)) => Err(failure),
@@ -120,10 +120,26 @@ fn dtrace(arguments: &[OsString], out: &mut dyn Write, talk: &Talk) -> Done {
         Some(file) => file,
         None => out,
     };
-    let refused = |error: &DError| not_inserted(error, &program, &compiled);
+    let done = carried_out(guest, (&line, &program, compiled), out, talk);
+    done.map_err(|stop| match (stop, &line.output) {
+        (Stop::Failed(Failure::Output(error)), path) => {
+            Stop::Failed(Failure::writing(path.as_deref(), error))
+        }
+        (stop, _) => stop,
+    })
+}
+
+/// Lists the probes, compiles the program, or runs it.
+fn carried_out(
+    guest: Guest,
+    (line, program, compiled): (&Line, &DSource, Compiled),
+    out: &mut dyn Write,
+    talk: &Talk,
+) -> Done {
+    let refused = |error: &DError| not_inserted(error, program, &compiled);
     if line.list {
         let verbose = compiled.options.flag("verbose");
-        let listed = list::list(guest.target(), (&program, &compiled), verbose, out)?;
+        let listed = list::list(guest.target(), (program, &compiled), verbose, out)?;
         return listed.map(|()| Exit::Ok).map_err(|error| refused(&error));
     }
     if line.compile_only {
@@ -131,7 +147,7 @@ fn dtrace(arguments: &[OsString], out: &mut dyn Write, talk: &Talk) -> Done {
         tell_matches(&program, &compiled, counts.iter().sum(), talk);
         return Ok(Exit::Ok);
     }
-    run_on(guest, (&line, &program, compiled), out, talk)
+    run_on(guest, (line, program, compiled), out, talk)
 }
 
 /// Starts the guest, goes to where the program begins, and runs it to its end.
@@ -323,7 +339,7 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn complain(&mut self) {
         for sentence in self.consumer.take_complaints() {
-            self.talk.line(&format!("dtrace: {sentence}"));
+            self.talk.mention(&format!("dtrace: {sentence}"));
         }
     }
 }
@@ -371,7 +387,7 @@ fn follow(
         crashed = ending.is_crash();
         let exited = matches!(ending, Ending::HandlerStopped(_)) && session.d_exit(program).is_some();
         if !exited && !matches!(ending, Ending::Interrupted | Ending::Until(_) | Ending::Limit) {
-            talk.line(&format!("dtrace: {ending}"));
+            talk.mention(&format!("dtrace: {ending}"));
         }
     }
     session.end_d();
@@ -386,11 +402,11 @@ fn follow(
     end.drops
         .sentences(setup.drop_tags)
         .iter()
-        .for_each(|sentence| talk.line(&format!("dtrace: {sentence}")));
+        .for_each(|sentence| talk.mention(&format!("dtrace: {sentence}")));
     match session.counts().lost() {
         0 => {}
-        1 => talk.line("dtrace: 1 drop on CPU 0"),
-        lost => talk.line(&format!("dtrace: {lost} drops on CPU 0")),
+        1 => talk.mention("dtrace: 1 drop on CPU 0"),
+        lost => talk.mention(&format!("dtrace: {lost} drops on CPU 0")),
     }
     match session.d_exit(program) {
         Some(status) => Ok(Exit::Status(status as u8)),

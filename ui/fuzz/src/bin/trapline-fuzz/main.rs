@@ -15,6 +15,7 @@ use args::Args;
 use clap::Parser;
 use progress::{Far, Progress};
 use speed::Empty;
+use trapline_emu::standard;
 use trapline_fuzz::calls::{self, Calls};
 use trapline_fuzz::change::Scope;
 use trapline_fuzz::finding::{Finding, Folder};
@@ -90,7 +91,8 @@ impl<T: Subject> Listener<T> for Alone<'_> {
 
 /// Prints a line.
 fn tell(line: &str) -> Result<(), FuzzError> {
-    writeln!(std::io::stdout().lock(), "{line}").map_err(FuzzError::Output)
+    let written = standard::writable(1).and_then(|()| writeln!(std::io::stdout().lock(), "{line}"));
+    written.map_err(FuzzError::Output)
 }
 
 /// Writes a finding, and then prints it: what is printed is in its file.
