@@ -3,7 +3,7 @@
 //! Identifiers number the sorted names of all probes, whether a description matches few or all, so a listing and
 //! a run agree. Each provider numbers its own probes; the catalog adds the counts of the providers before it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use trapline_emu::load::Files;
@@ -100,6 +100,32 @@ pub fn user_probes(module: &Arc<UserModule>, wanted: &Description) -> Result<Vec
     }
 }
 
+/// How else the words of a description can be read: a function alone, a field left out in the middle or at the end, and the
+/// probes of bpftrace. Fields that are left out count from the left in D.
+fn readings(wanted: &Description) -> Vec<String> {
+    let words: Vec<&str> =
+        wanted.written().iter().map(String::as_str).skip_while(|word| word.is_empty()).collect();
+    let file = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    match words.as_slice() {
+        ["kprobe" | "k" | "kfunc" | "fentry", .., function] => vec![format!("fbt::{function}:entry")],
+        ["kretprobe" | "kr" | "kretfunc" | "fexit", .., function] => vec![format!("fbt::{function}:return")],
+        ["uprobe" | "u", path, function] => vec![format!("pid*:{}:{function}:entry", file(path))],
+        ["uretprobe" | "ur", path, function] => vec![format!("pid*:{}:{function}:return", file(path))],
+        ["interval", unit, period] => vec![format!("profile:::tick-{period}{unit}")],
+        [function] => vec![format!("fbt::{function}:entry")],
+        [provider, function] => {
+            vec![
+                format!("{provider}::{function}:entry"),
+                format!("{provider}::{function}:"),
+                format!("{provider}:::{function}"),
+            ]
+        }
+        [provider, "", function] => vec![format!("{provider}::{function}:")],
+        [provider, function, name] => vec![format!("{provider}::{function}:{name}")],
+        _ => Vec::new(),
+    }
+}
+
 /// The providers of a target.
 #[derive(Debug)]
 pub struct Catalog {
@@ -133,6 +159,35 @@ impl Catalog {
     /// # Errors
     /// See [`MatchError`].
     pub fn find(&self, target: &Target, wanted: &Description) -> Result<Vec<Probe>, MatchError> {
+        let found = self.matching(target, wanted);
+        match found {
+            Err(MatchError::Nothing { description, near, unread }) if near.is_empty() => {
+                let near = self.meant(target, wanted);
+                Err(MatchError::Nothing { description, near, unread })
+            }
+            found => found,
+        }
+    }
+
+    /// What may have been meant by a description whose fields name nothing where they are: other descriptions that match, or
+    /// names that are similar to one of theirs.
+    fn meant(&self, target: &Target, wanted: &Description) -> Vec<String> {
+        let mut meant = Vec::new();
+        for text in readings(wanted) {
+            let found = Description::parse(&text).map(|wanted| self.matching(target, &wanted));
+            match found {
+                Ok(Ok(_)) => meant.push(text),
+                Ok(Err(MatchError::Nothing { near, .. })) => meant.extend(near),
+                _ => {}
+            }
+        }
+        let mut seen = BTreeSet::new();
+        meant.retain(|text| seen.insert(text.clone()));
+        meant.truncate(SUGGESTIONS);
+        meant
+    }
+
+    fn matching(&self, target: &Target, wanted: &Description) -> Result<Vec<Probe>, MatchError> {
         let mut found = Vec::new();
         for (number, provider) in self.providers.iter().enumerate() {
             if !provider.is_meant(wanted) {

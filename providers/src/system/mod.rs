@@ -17,6 +17,8 @@ mod view;
 
 use std::sync::{Arc, OnceLock};
 
+use trapline_rpn::near_miss;
+
 use crate::name::Description;
 use crate::provider::{OwnError, Probe, Provider, ProviderError};
 use crate::target::Target;
@@ -165,7 +167,8 @@ impl Provider for System {
     }
 
     fn near(&self, target: &Target, wanted: &Description) -> Vec<String> {
-        let [_, _, function, name] = wanted.written();
+        let [provider, _, function, name] = wanted.written();
+        let is_named = provider == self.name;
         let (own, wanted): (fn(&Probe) -> &str, _) = match self.name {
             "syscall" => (|probe| &probe.name.function, function),
             _ => (|probe| &probe.name.name, name),
@@ -174,6 +177,14 @@ impl Provider for System {
             let own = own(probe);
             wanted.len() >= 3 && (own.contains(wanted.as_str()) || wanted.contains(own) && own.len() >= 3)
         };
-        self.found(target).probes.iter().filter(alike).map(|probe| probe.name.to_string()).collect()
+        let probes = &self.found(target).probes;
+        let found: Vec<String> = probes.iter().filter(alike).map(|probe| probe.name.to_string()).collect();
+        if !found.is_empty() || !is_named {
+            return found;
+        }
+        // Letters that were exchanged or left out; a pattern may follow them.
+        let nearest = near_miss(wanted.trim_matches('*'), probes.iter().map(own));
+        let is_nearest = |probe: &&Probe| Some(own(probe)) == nearest;
+        probes.iter().filter(is_nearest).map(|probe| probe.name.to_string()).collect()
     }
 }

@@ -37,6 +37,21 @@ pub struct CompiledClause {
     pub text_lines: Box<[u32]>,
 }
 
+impl Compiled {
+    /// Numbers of its descriptions, in program order, summed for each text.
+    #[must_use]
+    pub fn by_text(&self, of_descriptions: &[usize]) -> Vec<usize> {
+        let mut sums = vec![0; self.clauses.iter().map(|clause| clause.text + 1).max().unwrap_or(0)];
+        let texts = self.clauses.iter().flat_map(|clause| clause.descriptions.iter().map(|_| clause.text));
+        for (text, count) in texts.zip(of_descriptions) {
+            if let Some(sum) = sums.get_mut(text) {
+                *sum += count;
+            }
+        }
+        sums
+    }
+}
+
 /// A program that has been compiled.
 #[derive(Debug, Clone)]
 pub struct Compiled {

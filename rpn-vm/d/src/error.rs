@@ -22,11 +22,38 @@ pub struct Error {
     pub help: Option<Box<str>>,
 }
 
+/// Words of bpftrace that D does not have, and what D has for them.
+const BPFTRACE: &[(&str, &str)] = &[
+    ("comm", "execname"),
+    ("kstack", "stack()"),
+    ("nsecs", "timestamp"),
+    ("elapsed", "a difference of timestamp"),
+    ("func", "probefunc"),
+    ("probe", "probeprov, probemod, probefunc and probename"),
+    ("retval", "arg1 of a return probe"),
+    ("args", "args[0], args[1] and so on"),
+    ("hist", "quantize()"),
+    ("lhist", "lquantize()"),
+    ("str", "copyinstr() of user memory, and stringof() of the kernel's"),
+    ("buf", "tracemem()"),
+    ("ksym", "sym()"),
+    ("kaddr", "`symbol, as in &`jiffies"),
+    ("reg", "uregs[]"),
+    ("print", "printa()"),
+    ("zero", "clear()"),
+    ("delete", "an assignment of 0 to the element"),
+    ("ntop", "inet_ntop()"),
+];
+
 impl Error {
     /// The same, with the known name that is nearest to the one that is wrong.
     #[must_use]
     pub(crate) fn near<'k>(self, name: &str, known: impl Iterator<Item = &'k str>) -> Self {
-        let help = near_miss(name, known).map(|near| format!("did you mean {near}?").into());
+        let other = BPFTRACE.iter().find(|(word, _)| *word == name);
+        let help = match other {
+            Some((_, in_d)) => Some(format!("bpftrace's {name} is {in_d} in D").into()),
+            None => near_miss(name, known).map(|near| format!("did you mean {near}?").into()),
+        };
         Self { help, ..self }
     }
 }

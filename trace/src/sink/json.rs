@@ -152,6 +152,7 @@ impl<W: Write> Sink for JsonSink<W> {
         line.add("type", kind);
         line.add("seq", h.seq);
         line.add("icount", h.icount);
+        line.add("time_ns", h.time_ns);
         line.add("ip", format_args!("{:#x}", h.ip));
         line.add("symbol", symbols.symbol(h.ip, h.probe));
         line.add("major", h.major);

@@ -3,6 +3,7 @@
 //! A [`GuestBuilder`] names the parts of a guest; [`GuestBuilder::open`] reads them. Not here: probes, and the run.
 
 mod hardware;
+mod kinds;
 mod parts;
 mod recorded;
 mod services;
@@ -55,6 +56,24 @@ pub enum GuestError {
         image: String,
         /// What is wrong with it.
         error: LoadError,
+    },
+    /// The image is something else.
+    #[error("cannot load {image}: this is {is}; {instead}")]
+    NoKernel {
+        /// Its name as given.
+        image: String,
+        /// What it is.
+        is: &'static str,
+        /// What to do with it.
+        instead: &'static str,
+    },
+    /// A disk that is no raw image.
+    #[error("{}: this is {is}, and --disk takes a raw image: convert it with `qemu-img convert -O raw`", path.display())]
+    NotRaw {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        is: &'static str,
     },
     /// The image is a module of a kernel.
     #[error(

@@ -177,7 +177,8 @@ impl Checker<'_> {
     /// `stack()`, `sym(address)` and the like.
     pub(super) fn stack_value(&mut self, name: &str, arguments: &[Expr], pos: Pos) -> Result<Node> {
         let Some((_, least, most, ty)) = STACKS.iter().find(|(action, ..)| *action == name) else {
-            return Err(pos.error("D_FUNC_UNDEF", format!("undefined function name: {name}")));
+            let error = pos.error("D_FUNC_UNDEF", format!("undefined function name: {name}"));
+            return Err(error.near(name, Self::callable()));
         };
         if !(*least..=*most).contains(&arguments.len()) {
             let sentence = wrong_count(name, arguments.len(), *least, *most);

@@ -6,6 +6,7 @@ use trapline_emu::devices::virtio::{DiskError, DiskImage};
 use trapline_emu::load::LinuxEntry;
 use trapline_emu::platform::{PlatformConfig, PlatformKind, VirtioBus};
 
+use super::kinds;
 use super::{Content, DEFAULT_MEMORY, GuestError};
 use crate::files::FileError;
 use crate::meter::Meter;
@@ -61,6 +62,11 @@ impl Hardware {
         ];
         if let (PlatformKind::Minimal, Some((_, option))) = (kind, asked.iter().find(|(asked, _)| *asked)) {
             return Err(GuestError::NeedsPc(option));
+        }
+        if let Some(Content::File(path)) = disk
+            && let Some(is) = kinds::not_raw(path)
+        {
+            return Err(GuestError::NotRaw { path: path.clone(), is });
         }
         let disk = disk.as_ref().map(|content| match content {
             Content::File(path) => DiskImage::open(path).map_err(|error| match error {

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trapline_emu::BootModule;
-use trapline_emu::load::{ElfView, Files, Image, InitramfsError};
+use trapline_emu::load::{ElfView, Files, Image, InitramfsError, LoadError};
 use trapline_emu::symbols::{Btf, KallsymsError, KernelModule, SymbolError, Symbols, UserModule};
 use trapline_guests::Guest as Embedded;
 use trapline_interposer::Services;
 use trapline_os::Linux;
 use trapline_providers::Target;
 
+use super::kinds::{self, Kind};
 use super::{Content, EMBEDDED, Guest, GuestBuilder, GuestError, ImageSource};
 use crate::files::{file_name, read_file};
 
@@ -164,6 +165,17 @@ fn files_of(initrd: &Content, bytes: &[u8], notes: &mut Vec<String>) -> Result<F
     }
 }
 
+/// Why an image is no kernel: what it is, if that is known.
+fn no_kernel(parts: &Parts, error: LoadError) -> GuestError {
+    let image = parts.file.clone();
+    let kind =
+        matches!(error, LoadError::UnknownFormat { .. }).then(|| kinds::of_bytes(&parts.image)).flatten();
+    match kind {
+        Some(Kind { is, instead }) => GuestError::NoKernel { image, is, instead },
+        None => GuestError::Image { image, error },
+    }
+}
+
 fn build(
     builder: &GuestBuilder,
     name: String,
@@ -173,8 +185,7 @@ fn build(
     if KernelModule::recognises(&parts.image) {
         return Err(GuestError::ModuleAsImage(parts.file));
     }
-    let image = Image::parse(&parts.image, &parts.kernel)
-        .map_err(|error| GuestError::Image { image: parts.file.clone(), error })?;
+    let image = Image::parse(&parts.image, &parts.kernel).map_err(|error| no_kernel(&parts, error))?;
     let (symbols, debug) = symbols(&image, &parts.file, &builder.symbols, &mut notes)?;
     let Parts { modules, initrd, cmdline, files, .. } = parts;
     let mut users = Vec::new();

@@ -194,12 +194,19 @@ impl Session {
     fn insert_d_source(&mut self, source: &DSource) -> Answer {
         let compiled = source.compile(&self.target)?;
         let program = self.insert_d(source, &compiled)?;
+        // One text needs no second look.
+        let matches = match source.texts.len() {
+            1 => vec![program.matched],
+            _ => compiled.by_text(&source.matches(&self.target, &compiled)?),
+        };
         self.begin_d(program);
         let name = source.name();
         let mut reply = self.done("insert", &name, format!("inserted {name}"));
         if let Reply::Action { matched, .. } = &mut reply {
-            let description = name.strip_prefix("-n ").unwrap_or(&name).to_owned();
-            matched.push(DescriptionMatch { description, probes: program.matched });
+            let texts = source.texts.iter().zip(matches);
+            matched.extend(
+                texts.map(|(text, probes)| DescriptionMatch { description: text.name.clone(), probes }),
+            );
         }
         Ok(reply)
     }

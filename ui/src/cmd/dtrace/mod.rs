@@ -144,7 +144,7 @@ fn carried_out(
     }
     if line.compile_only {
         let counts = program.matches(guest.target(), &compiled).map_err(|error| refused(&error))?;
-        tell_matches(&program, &compiled, counts.iter().sum(), talk);
+        tell_matches(program, &compiled, &compiled.by_text(&counts), talk);
         return Ok(Exit::Ok);
     }
     run_on(guest, (line, program, compiled), out, talk)
@@ -168,12 +168,17 @@ fn run_on(
         Err(error @ (DError::Destructive | DError::Commands)) => {
             let counts = program.matches(session.target(), &compiled);
             let counts = counts.map_err(|error| not_inserted(&error, program, &compiled))?;
-            tell_matches(program, &compiled, counts.iter().sum(), talk);
+            tell_matches(program, &compiled, &compiled.by_text(&counts), talk);
             return Err(said(error.to_string()));
         }
         inserted => inserted.map_err(|error| not_inserted(&error, program, &compiled))?,
     };
-    tell_matches(program, &compiled, inserted.matched, talk);
+    let counts = match program.texts.len() {
+        1 => Ok(vec![inserted.matched]),
+        _ => program.matches(session.target(), &compiled).map(|counts| compiled.by_text(&counts)),
+    };
+    let counts = counts.map_err(|error| not_inserted(&error, program, &compiled))?;
+    tell_matches(program, &compiled, &counts, talk);
     if compiled.clauses.is_empty() {
         return Err(said("no probes matched"));
     }
@@ -223,12 +228,12 @@ fn not_inserted(error: &DError, program: &DSource, compiled: &Compiled) -> Stop 
 }
 
 /// How many probes a program matches, unless it is quiet.
-fn tell_matches(program: &DSource, compiled: &Compiled, count: usize, talk: &Talk) {
+fn tell_matches(program: &DSource, compiled: &Compiled, counts: &[usize], talk: &Talk) {
     if compiled.options.flag("quiet") {
         return;
     }
-    for text in &program.texts {
-        talk.line(&format!("dtrace: {}", matched(&called(&text.name, text.is_file), count)));
+    for (text, count) in program.texts.iter().zip(counts) {
+        talk.mention(&format!("dtrace: {}", matched(&called(&text.name, text.is_file), *count)));
     }
 }
 
