@@ -5,6 +5,7 @@
 mod attacks;
 mod bad_input;
 mod bad_probes;
+mod c_types;
 mod cli;
 mod colours;
 #[path = "../../emu/tests/common/mod.rs"]

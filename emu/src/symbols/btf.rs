@@ -162,6 +162,8 @@ pub struct Btf {
     /// Where types 1, 2, ... begin.
     types: Vec<u32>,
     pointer: u64,
+    /// Whether enumerations have a flag that says that they are signed.
+    has_signs: bool,
     /// The kernel's types, which those of a module go on counting from.
     base: Option<Arc<Btf>>,
 }
@@ -221,7 +223,9 @@ impl Btf {
         let strings = part("string section", u32_at(16), u32_at(20))?;
         let types = index(bytes, types)?;
         let pointer = u64::from(width.bits() / 8);
-        Ok(Self { bytes: bytes.to_vec(), strings, types, pointer, base: None })
+        let signs = |found: Type<'_>| found.kind == Kind::Enum64 || found.kind == Kind::Enum && found.flag;
+        let has_signs = types.iter().filter_map(|at| type_at(bytes, *at as usize)).any(signs);
+        Ok(Self { bytes: bytes.to_vec(), strings, types, pointer, has_signs, base: None })
     }
 
     /// The BTF in the section `.BTF` of a kernel module, whose numbers and names go on from those of its kernel;

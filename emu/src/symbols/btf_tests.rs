@@ -1,8 +1,9 @@
 //! BTF written here, and every way to damage it.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
+use crate::symbols::{CType, TypeInfo};
 
 /// Types, then strings.
 struct Writer {
@@ -145,4 +146,40 @@ fn no_flip_panics() {
             }
         }
     }
+}
+
+/// Enumerations of a kernel before and since the flag that says whether they are signed.
+#[test]
+fn enumerations_are_signed_as_their_file_says_it() {
+    let described = |with_flags: bool| {
+        let mut to = Writer::new();
+        let items = |to: &mut Writer, values: &[(&str, u32)]| -> Vec<u32> {
+            values.iter().flat_map(|(name, value)| [to.string(name), *value]).collect()
+        };
+        let high = items(&mut to, &[("FORK", 1), ("EXIT", 0x8000_0000)]);
+        let high = to.put("what", 6, false, 4, 2, &high);
+        let below = items(&mut to, &[("BAD", -5i32 as u32), ("GOOD", 200)]);
+        let below = to.put("sign", 6, with_flags, 4, 2, &below);
+        let btf = Btf::parse(&to.build(), Width::Bits64).unwrap();
+        [high, below].map(|id| match btf.describe(id) {
+            CType::Enum { signed, items, .. } => {
+                (signed, items.into_iter().map(|(_, value)| value).collect())
+            }
+            other => panic!("{other:?}"),
+        })
+    };
+    assert_eq!(described(true), [(false, vec![1, 0x8000_0000]), (true, vec![-5, 200])]);
+    // Then all were `__s32`; what has no negative value is unsigned, as in C.
+    assert_eq!(described(false), [(true, vec![1, -0x8000_0000]), (true, vec![-5, 200])]);
+}
+
+/// Bit-fields of a file without flags of members: the integer says how many bits it has, and how many come before.
+#[test]
+fn bit_fields_are_found_in_their_old_form() {
+    let mut to = Writer::new();
+    let narrow = to.put("unsigned int", 1, false, 4, 0, &[5 << 16 | 3]);
+    let id = to.structure("flags", 4, false, &[("low", narrow, 8)]);
+    let btf = Btf::parse(&to.build(), Width::Bits64).unwrap();
+    let CType::Composite { members: Some(members), .. } = btf.describe(id) else { panic!("no struct") };
+    assert_eq!((members[0].bit_offset, members[0].bits), (13, Some(3)));
 }

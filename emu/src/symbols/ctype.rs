@@ -47,7 +47,9 @@ pub enum CType {
         name: String,
         /// Bytes.
         size: u32,
-        /// Names and values.
+        /// Whether its values are signed.
+        signed: bool,
+        /// Names and values; of an unsigned one with 64 bits, their bits.
         items: Vec<(String, i64)>,
     },
     /// A name for a type.
@@ -57,7 +59,7 @@ pub enum CType {
         /// The type that it names.
         to: u32,
     },
-    /// `const`, `volatile` or `restrict`.
+    /// `const`, `volatile`, `restrict` or `_Atomic`.
     Qualified {
         /// The qualifier.
         word: &'static str,

@@ -72,7 +72,9 @@ pub enum GuestType {
         name: String,
         /// Bytes.
         size: u8,
-        /// Names and values.
+        /// Whether its values are signed.
+        signed: bool,
+        /// Names and values; of an unsigned one with 64 bits, their bits.
         items: Vec<(String, i64)>,
     },
     /// A name for a type.

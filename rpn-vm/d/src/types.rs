@@ -525,8 +525,7 @@ impl TypeTable {
             Kind::Pointer(_) => (8, false),
             Kind::Stack | Kind::Symbol => (8, false),
             // Only the bits of a floating-point number are handled.
-            Kind::Float { size: 4 } => (4, false),
-            Kind::Float { .. } => (8, false),
+            Kind::Float { size } => (u64::from(*size).min(8), false),
             _ => (8, true),
         }
     }

@@ -99,7 +99,7 @@ fn hostile_records_end_nothing() {
     };
     let items_of = vec![("\"\\\n".to_owned(), i64::MIN), ("x".to_owned(), i64::MAX)];
     let arguments = vec![
-        argument("", Shape::Enum { bits: 64, items: items_of }),
+        argument("", Shape::Enum { bits: 64, signed: true, items: items_of }),
         argument("", Shape::Int { bits: 63, signed: true }),
         argument("event", Shape::Flags { bits: 0, names: Vec::new() }),
     ];

@@ -90,12 +90,14 @@ fn show(
             let end = shown.iter().position(|byte| *byte == 0).unwrap_or(shown.len());
             array(out, (&char, "char"), shown.get(..end).unwrap_or_default().chunks(1), depth);
         }
-        PrintType::Enum { items, size } => {
+        PrintType::Enum { items, size, signed: sign } => {
             let width = bits.map_or(u32::from(*size) * 8, |(_, count)| count.into());
-            let (value, cut) = (signed(value, width), value & (u64::MAX >> (64 - width.clamp(1, 64))));
-            let _ = match items.iter().find(|(_, known)| *known == value || *known == cut as i64) {
+            let cut = value & (u64::MAX >> (64 - width.clamp(1, 64)));
+            let own = if *sign { signed(value, width) } else { cut as i64 };
+            let _ = match items.iter().find(|(_, known)| *known == own) {
                 Some((name, _)) => write!(out, "{name}"),
-                None => write!(out, "{value}"),
+                None if *sign => write!(out, "{own}"),
+                None => write!(out, "{cut}"),
             };
         }
         PrintType::Array { of, length, size } => {

@@ -39,6 +39,8 @@ pub enum PrintType {
         items: Vec<(String, i64)>,
         /// Bytes.
         size: u8,
+        /// Whether its values are signed.
+        signed: bool,
     },
     /// A type without a form of its own: this many bytes.
     Other(u32),

@@ -88,6 +88,9 @@ pub enum Shape {
     Enum {
         /// Bits.
         bits: u32,
+        /// Whether its values are signed. Files of builds that took every enumeration for signed do not say so.
+        #[serde(default = "signed")]
+        signed: bool,
         /// Names and values.
         items: Vec<(String, i64)>,
     },
@@ -111,6 +114,11 @@ pub enum Shape {
     Inside,
     /// An array in a struct: not shown.
     Elements,
+}
+
+/// The default of [`Shape::Enum`].
+const fn signed() -> bool {
+    true
 }
 
 /// What is read through a pointer.

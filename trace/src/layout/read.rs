@@ -67,11 +67,12 @@ impl Shape {
             Self::Int { bits, signed: true } => Seen::Signed(signed(value, *bits)),
             Self::Int { bits, signed: false } => Seen::Unsigned(low(value, *bits)),
             Self::Bool => Seen::Bool(value & 0xff != 0),
-            Self::Enum { bits, items } => {
-                let value = signed(value, *bits);
-                match items.iter().find(|(_, own)| *own == value) {
-                    Some((name, _)) => Seen::Named(value, name.clone()),
-                    None => Seen::Signed(value),
+            Self::Enum { bits, signed: sign, items } => {
+                let own = if *sign { signed(value, *bits) } else { low(value, *bits).cast_signed() };
+                match items.iter().find(|(_, known)| *known == own) {
+                    Some((name, _)) => Seen::Named(own, name.clone()),
+                    None if *sign => Seen::Signed(own),
+                    None => Seen::Unsigned(own.cast_unsigned()),
                 }
             }
             Self::Flags { bits, names } => flags(low(value, *bits), names),

@@ -153,7 +153,11 @@ mod tests {
                 argument("dfd", 0, int(32, true)),
                 argument("name", 1, Shape::Pointer(Pointee::Text(4))),
                 argument("flags", 2, Shape::Flags { bits: 32, names: flags }),
-                argument("kind", 3, Shape::Enum { bits: 32, items: vec![("ONE".to_owned(), 1)] }),
+                argument(
+                    "kind",
+                    3,
+                    Shape::Enum { bits: 32, signed: true, items: vec![("ONE".to_owned(), 1)] },
+                ),
                 argument("on", 4, Shape::Bool),
             ],
         );

@@ -13,6 +13,13 @@ impl TypeInfo for Btf {
         let name = || self.name(found.name).unwrap_or_default();
         let size = found.value;
         match found.kind {
+            // Without an option, pahole describes them as integers.
+            Kind::Int if name().ends_with("float") || name().ends_with("double") => match name() {
+                name if name.starts_with("complex") => {
+                    CType::Composite { union: false, name, size, members: Some(Vec::new()) }
+                }
+                _ => CType::Float { size },
+            },
             Kind::Int => {
                 let signed = read_u32(found.extra, 0).unwrap_or(0) >> 24 & 1 != 0;
                 // `char` has a sign on x86, and BTF does not say so.
@@ -31,7 +38,10 @@ impl TypeInfo for Btf {
                 members: Some(self.described_members(found)),
             },
             Kind::Forward => CType::Composite { union: found.flag, name: name(), size: 0, members: None },
-            Kind::Enum | Kind::Enum64 => CType::Enum { name: name(), size, items: self.enumerators(found) },
+            Kind::Enum | Kind::Enum64 => {
+                let (signed, items) = self.enumerators(found);
+                CType::Enum { name: name(), size, signed, items }
+            }
             Kind::Typedef => CType::Typedef { name: name(), to: found.value },
             Kind::Const => CType::Qualified { word: "const", to: found.value },
             Kind::Volatile => CType::Qualified { word: "volatile", to: found.value },
@@ -104,27 +114,50 @@ impl Btf {
         CType::Void
     }
 
+    /// The bits of an integer that has fewer than its bytes, and those before it: so bit-fields were described before their
+    /// members had a flag.
+    fn narrow(&self, id: u32) -> Option<(u32, u32)> {
+        let found = self.plain(id).filter(|found| found.kind == Kind::Int)?;
+        let word = read_u32(found.extra, 0)?;
+        let (before, bits) = (word >> 16 & 0xff, word & 0xff);
+        (bits < found.value.saturating_mul(8) && bits != 0).then_some((before, bits))
+    }
+
     fn described_members(&self, found: Type<'_>) -> Vec<CMember> {
         let member = |entry: &[u8]| {
             let (name, ty, place) = (read_u32(entry, 0)?, read_u32(entry, 4)?, read_u32(entry, 8)?);
             let (bit_offset, bits) = if found.flag { (place & 0xff_ffff, place >> 24) } else { (place, 0) };
+            let (before, bits) = self.narrow(ty).filter(|_| !found.flag).unwrap_or((0, bits));
             let bits = (bits != 0).then_some(bits);
-            Some(CMember { name: self.name(name)?, ty, bit_offset: bit_offset.into(), bits })
+            Some(CMember {
+                name: self.name(name)?,
+                ty,
+                bit_offset: u64::from(bit_offset) + u64::from(before),
+                bits,
+            })
         };
         found.extra.chunks_exact(12).filter_map(member).collect()
     }
 
-    fn enumerators(&self, found: Type<'_>) -> Vec<(String, i64)> {
+    /// Whether an enumeration is signed, and its names and values.
+    ///
+    /// Since Linux 6.0 a flag says whether it is. Before, all values were described as signed (`__s32 val`), and so those of
+    /// an enumeration without a negative one are unsigned, as in C. Values of 64 bits had lost their upper halves.
+    fn enumerators(&self, found: Type<'_>) -> (bool, Vec<(String, i64)>) {
         let wide = found.kind == Kind::Enum64;
+        let has_flag = self.has_signs || self.base.as_ref().is_some_and(|base| base.has_signs);
+        let (entries, cut) = (found.extra.chunks_exact(if wide { 12 } else { 8 }), !wide && found.value > 4);
+        let low = |entry: &[u8]| read_u32(entry, 4).map(|low| low as i32);
+        let signed = found.flag || !has_flag && { entries.clone() }.filter_map(low).any(|value| value < 0);
         let item = |entry: &[u8]| {
-            let low = read_u32(entry, 4)?;
-            let value = match (wide, found.flag) {
-                (true, _) => (u64::from(read_u32(entry, 8)?) << 32 | u64::from(low)) as i64,
-                (false, true) => i64::from(low as i32),
-                (false, false) => low.into(),
+            let low = low(entry)?;
+            let value = match (wide, signed) {
+                (true, _) => i64::from(read_u32(entry, 8)? as i32) << 32 | i64::from(low as u32),
+                (false, true) => low.into(),
+                (false, false) => (low as u32).into(),
             };
             Some((self.name(read_u32(entry, 0)?)?, value))
         };
-        found.extra.chunks_exact(if wide { 12 } else { 8 }).filter_map(item).collect()
+        (signed, entries.filter(|_| !cut).filter_map(item).collect())
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gimli::constants as dw;
 use gimli::{AttributeValue, UnitRef};
 
-use super::{Dwarf, Entry, Reader, entry_name};
+use super::{DEPTH, Dwarf, Entry, Reader, entry_name};
 use crate::symbols::{CMember, CName, CType, TypeInfo};
 
 /// Most entries that are kept: those of a whole Linux kernel.
@@ -30,8 +30,20 @@ struct Raw {
     encoding: gimli::DwAte,
     declared: bool,
     prototyped_variadic: bool,
-    /// Members, parameters, enumerators, dimensions: name, type, number, bits.
-    parts: Vec<(String, Option<u64>, i64, Option<u32>)>,
+    parts: Vec<Part>,
+}
+
+/// A member, parameter, enumerator or dimension.
+#[derive(Debug)]
+struct Part {
+    name: String,
+    ty: Option<u64>,
+    /// The value of an enumerator, the length of a dimension, the bits before a member.
+    number: i64,
+    /// Bits of a bit-field.
+    bits: Option<u32>,
+    /// Of a bit-field that is counted from the upper end of its unit, which is as large as its type: bits above it.
+    above: Option<i64>,
 }
 
 impl Dwarf {
@@ -63,9 +75,29 @@ fn number(entry: &Entry, name: gimli::DwAt) -> Option<u64> {
     entry.attr_value(name)?.udata_value()
 }
 
-fn signed(entry: &Entry, name: gimli::DwAt) -> Option<i64> {
-    let value = entry.attr_value(name)?;
-    value.sdata_value().or_else(|| value.udata_value().map(|value| value as i64))
+/// A constant. Only the forms for signed numbers have a sign: compilers write 200 as one byte (DWARF 4, 7.5.4, leaves it
+/// to the context), and gdb reads it so.
+fn constant(entry: &Entry, name: gimli::DwAt) -> Option<i64> {
+    match entry.attr_value(name)? {
+        AttributeValue::Sdata(value) => Some(value),
+        value => value.udata_value().map(|value| value as i64),
+    }
+}
+
+/// Bytes from the start of a struct; `None` if they depend on more than the start. DWARF 2 has an expression that adds them
+/// to the start.
+fn member_offset(unit: UnitRef<'_, Reader>, entry: &Entry) -> Option<u64> {
+    let expression = match entry.attr_value(dw::DW_AT_data_member_location) {
+        None => return Some(0),
+        Some(AttributeValue::Exprloc(expression)) => expression,
+        Some(AttributeValue::Block(bytes)) => gimli::Expression(bytes),
+        Some(_) => return constant(entry, dw::DW_AT_data_member_location)?.try_into().ok(),
+    };
+    let mut operations = expression.operations(unit.encoding());
+    match (operations.next().ok()??, operations.next().ok()?) {
+        (gimli::Operation::PlusConstant { value }, None) => Some(value),
+        _ => None,
+    }
 }
 
 fn read_unit(unit: UnitRef<'_, Reader>, raw: &mut BTreeMap<u64, Raw>) -> Result<(), gimli::Error> {
@@ -100,14 +132,18 @@ fn is_kept(tag: gimli::DwTag) -> bool {
         tag,
         dw::DW_TAG_base_type
             | dw::DW_TAG_pointer_type
+            | dw::DW_TAG_reference_type
+            | dw::DW_TAG_rvalue_reference_type
             | dw::DW_TAG_array_type
             | dw::DW_TAG_structure_type
+            | dw::DW_TAG_class_type
             | dw::DW_TAG_union_type
             | dw::DW_TAG_enumeration_type
             | dw::DW_TAG_typedef
             | dw::DW_TAG_const_type
             | dw::DW_TAG_volatile_type
             | dw::DW_TAG_restrict_type
+            | dw::DW_TAG_atomic_type
             | dw::DW_TAG_subroutine_type
             | dw::DW_TAG_subprogram
             | dw::DW_TAG_variable
@@ -133,22 +169,35 @@ fn read_entry(unit: UnitRef<'_, Reader>, entry: &Entry) -> Raw {
 
 /// Whether an entry is a part of its parent; then it is added.
 fn add_part(unit: UnitRef<'_, Reader>, parent: &mut Raw, entry: &Entry) -> bool {
-    let name = || entry_name(unit, entry).unwrap_or_default();
+    let named = |ty, number| Part {
+        name: entry_name(unit, entry).unwrap_or_default(),
+        ty,
+        number,
+        bits: None,
+        above: None,
+    };
     let part = match (parent.tag, entry.tag()) {
-        (dw::DW_TAG_structure_type | dw::DW_TAG_union_type, dw::DW_TAG_member) => {
-            let (at, bits) = member_place(entry);
-            (name(), type_of(unit, entry), at, bits)
+        (
+            dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type,
+            dw::DW_TAG_member | dw::DW_TAG_inheritance,
+        ) => {
+            // A static member of C++ lies elsewhere; where one with a computed place lies is not known.
+            if entry.attr_value(dw::DW_AT_declaration).is_some() {
+                return true;
+            }
+            let Some(start) = member_offset(unit, entry) else { return true };
+            member(entry, start, named(type_of(unit, entry), 0))
         }
         (dw::DW_TAG_enumeration_type, dw::DW_TAG_enumerator) => {
-            (name(), None, signed(entry, dw::DW_AT_const_value).unwrap_or(0), None)
+            named(None, constant(entry, dw::DW_AT_const_value).unwrap_or(0))
         }
         (dw::DW_TAG_array_type, dw::DW_TAG_subrange_type) => {
             let count = number(entry, dw::DW_AT_count);
             let last = || number(entry, dw::DW_AT_upper_bound).map(|last| last.wrapping_add(1));
-            (String::new(), None, count.or_else(last).unwrap_or(0) as i64, None)
+            named(None, count.or_else(last).unwrap_or(0) as i64)
         }
         (dw::DW_TAG_subprogram | dw::DW_TAG_subroutine_type, dw::DW_TAG_formal_parameter) => {
-            (name(), type_of(unit, entry), 0, None)
+            named(type_of(unit, entry), 0)
         }
         (dw::DW_TAG_subprogram | dw::DW_TAG_subroutine_type, dw::DW_TAG_unspecified_parameters) => {
             parent.prototyped_variadic = true;
@@ -160,21 +209,21 @@ fn add_part(unit: UnitRef<'_, Reader>, parent: &mut Raw, entry: &Entry) -> bool 
     true
 }
 
-/// Bits from the start, and how many of a bit-field. Before DWARF 4 a bit-field is counted from the upper end of its
-/// unit.
-fn member_place(entry: &Entry) -> (i64, Option<u32>) {
-    let bytes = number(entry, dw::DW_AT_data_member_location).unwrap_or(0);
-    let start = bytes.saturating_mul(8);
+/// A member at `start` bytes. Before DWARF 4 a bit-field is counted from the upper end of its unit, whose size is that of its
+/// type if it has none of its own.
+fn member(entry: &Entry, start: u64, part: Part) -> Part {
+    let start = i64::try_from(start.saturating_mul(8)).unwrap_or(i64::MAX);
     let bits = number(entry, dw::DW_AT_bit_size).and_then(|bits| u32::try_from(bits).ok());
-    let first = match (bits, number(entry, dw::DW_AT_data_bit_offset), number(entry, dw::DW_AT_bit_offset)) {
-        (Some(_), Some(first), _) => first,
-        (Some(bits), None, Some(above)) => {
-            let unit = number(entry, dw::DW_AT_byte_size).unwrap_or(4).saturating_mul(8);
-            start.saturating_add(unit.saturating_sub(above).saturating_sub(bits.into()))
-        }
-        _ => start,
+    let first = number(entry, dw::DW_AT_data_bit_offset).filter(|_| bits.is_some());
+    let above = constant(entry, dw::DW_AT_bit_offset).filter(|_| first.is_none());
+    let (Some(own), Some(above)) = (bits, above) else {
+        return Part { number: first.map_or(start, |first| first as i64), bits, ..part };
     };
-    (first as i64, bits)
+    let left = start.saturating_sub(above).saturating_sub(own.into());
+    match number(entry, dw::DW_AT_byte_size) {
+        Some(unit) => Part { number: left.saturating_add(unit.saturating_mul(8) as i64), bits, ..part },
+        None => Part { number: start, bits, above: Some(above), ..part },
+    }
 }
 
 /// How the names of functions begin whose calls are static probes: nothing defines them.
@@ -182,20 +231,19 @@ const PROBE_CALL: &str = "__dtrace_";
 
 impl DwarfTypes {
     fn from_raw(raw: &BTreeMap<u64, Raw>) -> Self {
-        let numbers: BTreeMap<u64, u32> = raw.keys().copied().zip(1..).collect();
+        let numbers = raw.keys().copied().zip(1..).collect();
+        let mut describing = Describing { raw, numbers, inner: Vec::new() };
         let mut found = Self::default();
-        let (mut inner, mut probes) = (Vec::new(), BTreeSet::new());
-        let next = raw.len() as u32 + 1;
+        let mut probes = BTreeSet::new();
         for (own, raw) in (1..).zip(raw.values()) {
-            let id = |at: Option<u64>| at.and_then(|at| numbers.get(&at).copied()).unwrap_or(0);
-            let ty = described(raw, &id, next, &mut inner);
+            let ty = describing.described(raw);
             let kind = match raw.tag {
-                dw::DW_TAG_structure_type => Some((CName::Struct, own)),
+                dw::DW_TAG_structure_type | dw::DW_TAG_class_type => Some((CName::Struct, own)),
                 dw::DW_TAG_union_type => Some((CName::Union, own)),
                 dw::DW_TAG_enumeration_type => Some((CName::Enum, own)),
                 dw::DW_TAG_typedef => Some((CName::Typedef, own)),
                 dw::DW_TAG_subprogram => Some((CName::Function, own)),
-                dw::DW_TAG_variable => Some((CName::Variable, id(raw.ty))),
+                dw::DW_TAG_variable => Some((CName::Variable, describing.id(raw.ty))),
                 _ => None,
             };
             let defined = !raw.declared || raw.tag == dw::DW_TAG_variable;
@@ -204,64 +252,149 @@ impl DwarfTypes {
             let usable = !raw.name.is_empty() && (defined || probe());
             found.names.extend(kind.filter(|_| usable).map(|(kind, id)| (kind, raw.name.clone(), id)));
             if raw.tag == dw::DW_TAG_subprogram && !raw.parts.is_empty() {
-                let names = raw.parts.iter().map(|(name, ..)| name.clone()).collect();
+                let names = raw.parts.iter().map(|part| part.name.clone()).collect();
                 found.parameters.insert(own, names);
             }
             found.types.push(ty);
         }
-        found.types.extend(inner);
+        found.types.extend(describing.inner);
         found
     }
 }
 
-/// An entry as a type. The inner arrays of one with several dimensions are added to `inner`, whose first has the
-/// number `next`.
-fn described(raw: &Raw, id: &dyn Fn(Option<u64>) -> u32, next: u32, inner: &mut Vec<CType>) -> CType {
-    let (name, to, size) = (raw.name.clone(), id(raw.ty), raw.size);
-    match raw.tag {
-        dw::DW_TAG_base_type if raw.encoding == dw::DW_ATE_float => CType::Float { size },
-        dw::DW_TAG_base_type => {
-            let signed = matches!(raw.encoding, dw::DW_ATE_signed | dw::DW_ATE_signed_char);
-            CType::Int { name, size, signed }
-        }
-        dw::DW_TAG_pointer_type => CType::Pointer(to),
-        dw::DW_TAG_array_type => {
-            let lengths: Vec<u32> =
-                raw.parts.iter().map(|(_, _, length, _)| u32::try_from(*length).unwrap_or(0)).collect();
-            let (first, rest) =
-                lengths.split_first().map_or((0, [].as_slice()), |(first, rest)| (*first, rest));
-            let mut of = to;
-            for length in rest.iter().rev() {
-                inner.push(CType::Array { of, length: *length });
-                of = next + inner.len() as u32 - 1;
-            }
-            CType::Array { of, length: first }
-        }
-        dw::DW_TAG_structure_type | dw::DW_TAG_union_type => {
-            let member = |(name, ty, at, bits): &(String, Option<u64>, i64, Option<u32>)| CMember {
-                name: name.clone(),
-                ty: id(*ty),
-                bit_offset: *at as u64,
-                bits: *bits,
-            };
-            let members = (!raw.declared).then(|| raw.parts.iter().map(member).collect());
-            CType::Composite { union: raw.tag == dw::DW_TAG_union_type, name, size, members }
-        }
-        dw::DW_TAG_enumeration_type => {
-            let items = raw.parts.iter().map(|(name, _, value, _)| (name.clone(), *value)).collect();
-            CType::Enum { name, size, items }
-        }
-        dw::DW_TAG_typedef => CType::Typedef { name, to },
-        dw::DW_TAG_const_type => CType::Qualified { word: "const", to },
-        dw::DW_TAG_volatile_type => CType::Qualified { word: "volatile", to },
-        dw::DW_TAG_restrict_type => CType::Qualified { word: "restrict", to },
-        dw::DW_TAG_subroutine_type | dw::DW_TAG_subprogram => CType::Function {
-            returns: to,
-            parameters: raw.parts.iter().map(|(_, ty, ..)| id(*ty)).collect(),
-            variadic: raw.prototyped_variadic,
-        },
-        _ => CType::Void,
+/// Makes types of entries.
+struct Describing<'a> {
+    raw: &'a BTreeMap<u64, Raw>,
+    /// The numbers of the entries.
+    numbers: BTreeMap<u64, u32>,
+    /// Types without an entry, whose numbers follow: the rows of arrays with several dimensions, the parts of complex
+    /// numbers.
+    inner: Vec<CType>,
+}
+
+impl Describing<'_> {
+    fn id(&self, at: Option<u64>) -> u32 {
+        at.and_then(|at| self.numbers.get(&at).copied()).unwrap_or(0)
     }
+
+    /// Adds a type without an entry.
+    fn add(&mut self, ty: CType) -> u32 {
+        self.inner.push(ty);
+        (self.raw.len() + self.inner.len()) as u32
+    }
+
+    /// The entry of a type without names and qualifiers.
+    fn plain(&self, mut at: Option<u64>) -> Option<&Raw> {
+        for _ in 0..DEPTH {
+            let raw = self.raw.get(&at?)?;
+            if !is_alias(raw.tag) {
+                return Some(raw);
+            }
+            at = raw.ty;
+        }
+        None
+    }
+
+    /// An entry as a type.
+    fn described(&mut self, raw: &Raw) -> CType {
+        let (name, to) = (raw.name.clone(), self.id(raw.ty));
+        let qualified = |word| CType::Qualified { word, to };
+        match raw.tag {
+            dw::DW_TAG_base_type => self.base(raw),
+            dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type | dw::DW_TAG_rvalue_reference_type => {
+                CType::Pointer(to)
+            }
+            dw::DW_TAG_array_type => {
+                let length = |part: &Part| u32::try_from(part.number).unwrap_or(0);
+                let (first, rest) =
+                    raw.parts.split_first().map_or((0, [].as_slice()), |(first, rest)| (length(first), rest));
+                let of = rest
+                    .iter()
+                    .rev()
+                    .fold(to, |of, part| self.add(CType::Array { of, length: length(part) }));
+                CType::Array { of, length: first }
+            }
+            dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type => {
+                let members =
+                    (!raw.declared).then(|| raw.parts.iter().map(|part| self.member(part)).collect());
+                CType::Composite { union: raw.tag == dw::DW_TAG_union_type, name, size: raw.size, members }
+            }
+            // Of one that is only declared nobody knows how large it is.
+            dw::DW_TAG_enumeration_type if raw.declared => CType::Void,
+            dw::DW_TAG_enumeration_type => self.enumeration(raw),
+            dw::DW_TAG_typedef => CType::Typedef { name, to },
+            dw::DW_TAG_const_type => qualified("const"),
+            dw::DW_TAG_volatile_type => qualified("volatile"),
+            dw::DW_TAG_restrict_type => qualified("restrict"),
+            dw::DW_TAG_atomic_type => qualified("_Atomic"),
+            dw::DW_TAG_subroutine_type | dw::DW_TAG_subprogram => CType::Function {
+                returns: to,
+                parameters: raw.parts.iter().map(|part| self.id(part.ty)).collect(),
+                variadic: raw.prototyped_variadic,
+            },
+            _ => CType::Void,
+        }
+    }
+
+    fn base(&mut self, raw: &Raw) -> CType {
+        let (name, size) = (raw.name.clone(), raw.size);
+        match raw.encoding {
+            dw::DW_ATE_float => CType::Float { size },
+            // C99, 6.2.5: it is laid out as an array of two.
+            dw::DW_ATE_complex_float => {
+                let of = self.add(CType::Float { size: size / 2 });
+                CType::Array { of, length: 2 }
+            }
+            dw::DW_ATE_signed | dw::DW_ATE_signed_char => CType::Int { name, size, signed: true },
+            dw::DW_ATE_unsigned
+            | dw::DW_ATE_unsigned_char
+            | dw::DW_ATE_boolean
+            | dw::DW_ATE_address
+            | dw::DW_ATE_UTF
+            | dw::DW_ATE_UCS
+            | dw::DW_ATE_ASCII => CType::Int { name, size, signed: false },
+            // Decimal and fixed-point numbers: only their bytes are known.
+            _ => {
+                let of = self.add(CType::Int { name: "unsigned char".to_owned(), size: 1, signed: false });
+                CType::Array { of, length: size }
+            }
+        }
+    }
+
+    fn member(&self, part: &Part) -> CMember {
+        let unit = |above: i64| {
+            let size = self.plain(part.ty).map_or(0, |raw| i64::from(raw.size));
+            part.number.saturating_add(size * 8 - above - i64::from(part.bits.unwrap_or(0)))
+        };
+        let first = part.above.map_or(part.number, unit);
+        CMember {
+            name: part.name.clone(),
+            ty: self.id(part.ty),
+            bit_offset: u64::try_from(first).unwrap_or(0),
+            bits: part.bits,
+        }
+    }
+
+    /// An enumeration: signed as its type is; without a type, as strict DWARF 2 has it, if it has a negative value, as in C.
+    fn enumeration(&self, raw: &Raw) -> CType {
+        let negative = || raw.parts.iter().any(|part| part.number < 0);
+        let of = self.plain(raw.ty);
+        let signed =
+            of.map_or_else(negative, |of| matches!(of.encoding, dw::DW_ATE_signed | dw::DW_ATE_signed_char));
+        let items = raw.parts.iter().map(|part| (part.name.clone(), part.number)).collect();
+        CType::Enum { name: raw.name.clone(), size: raw.size, signed, items }
+    }
+}
+
+fn is_alias(tag: gimli::DwTag) -> bool {
+    matches!(
+        tag,
+        dw::DW_TAG_typedef
+            | dw::DW_TAG_const_type
+            | dw::DW_TAG_volatile_type
+            | dw::DW_TAG_restrict_type
+            | dw::DW_TAG_atomic_type
+    )
 }
 
 impl TypeInfo for DwarfTypes {

@@ -516,7 +516,8 @@ impl Checker<'_> {
             },
             Kind::Enum(n) => {
                 let items = self.types.enums.get(*n).and_then(|known| known.items.clone());
-                PrintType::Enum { items: items.unwrap_or_default(), size: self.types.size(ty) as u8 }
+                let (size, signed) = self.types.int(ty);
+                PrintType::Enum { items: items.unwrap_or_default(), size: size as u8, signed }
             }
             Kind::Sou(n) => {
                 let members = self.types.sous.get(*n).and_then(|sou| sou.members.clone()).unwrap_or_default();

@@ -60,10 +60,12 @@ impl TypeTable {
         }
         let ty = match self.imports.guest.describe(id) {
             GuestType::Void => self.builtin("void"),
-            GuestType::Int { name, size, signed } => self.integer(&name, size, signed),
+            GuestType::Int { name, size, signed } if size <= 8 => self.integer(&name, size, signed),
+            GuestType::Int { name, size, .. } => self.opaque(&name, size.into()),
             GuestType::Float { size: 4 } => self.builtin("float"),
             GuestType::Float { size: 8 } => self.builtin("double"),
-            GuestType::Float { .. } => self.builtin("long double"),
+            // As large as the guest's compiler makes it: 12 bytes or 16.
+            GuestType::Float { size } => self.push("long double".to_owned(), Kind::Float { size }),
             GuestType::Pointer(to) => {
                 let to = self.import_at(to, depth + 1);
                 self.pointer(to)
@@ -85,9 +87,8 @@ impl TypeTable {
                 self.imports.waiting.insert(index, id);
                 ty
             }
-            GuestType::Enum { name, size, items } => {
+            GuestType::Enum { name, size, signed, items } => {
                 let name = full("enum", &name);
-                let signed = size == 4 || items.iter().any(|(_, value)| *value < 0);
                 self.enums.push(Enumeration { size, signed, items: Some(items) });
                 self.push(name, Kind::Enum(self.enums.len() - 1))
             }
@@ -114,6 +115,13 @@ impl TypeTable {
         let index = self.sous.len();
         self.sous.push(Composite { name: name.clone(), size, align: 1, members: None });
         (self.push(name, Kind::Sou(index)), index)
+    }
+
+    /// A type that programs can place and copy, but not compute with: no value of D has so many bits.
+    fn opaque(&mut self, name: &str, size: u64) -> TypeId {
+        let name = name.to_owned();
+        self.sous.push(Composite { name: name.clone(), size, align: 1, members: Some(Vec::new()) });
+        self.push(name, Kind::Sou(self.sous.len() - 1))
     }
 
     fn integer(&mut self, name: &str, size: u8, signed: bool) -> TypeId {
@@ -147,7 +155,7 @@ impl TypeTable {
             let ty = self.import_at(member.ty, 0);
             self.embedded(ty, depth);
             align = align.max(self.align(ty));
-            list.push(self.placed(member, ty));
+            list.extend(self.placed(member, ty));
         }
         if let Some(sou) = self.sous.get_mut(index) {
             sou.align = if sou.size.is_multiple_of(align) { align } else { 1 };
@@ -169,22 +177,29 @@ impl TypeTable {
     }
 
     /// A member where it lies. A bit-field lies in a unit of its type; one that reaches beyond that, as in packed
-    /// structs, in one of 64 bits.
-    fn placed(&self, member: GuestMember, ty: TypeId) -> Member {
+    /// structs, in the smallest one that holds it. One that lies in nine bytes cannot be read, and so is no member.
+    fn placed(&self, member: GuestMember, ty: TypeId) -> Option<Member> {
         let GuestMember { name, bit_offset, bits, .. } = member;
         let bytes = bit_offset / 8;
         let Some(count) = bits.and_then(|bits| u8::try_from(bits).ok()) else {
-            return Member { name, ty, offset: bytes, bits: None };
+            return Some(Member { name, ty, offset: bytes, bits: None });
         };
         let unit = self.size(ty).max(1);
         let offset = bytes / unit * unit;
         let first = bit_offset - offset * 8;
         if first + u64::from(count) <= unit * 8 {
-            return Member { name, ty, offset, bits: Some((first as u8, count)) };
+            return Some(Member { name, ty, offset, bits: Some((first as u8, count)) });
         }
-        let wide = if self.int(ty).1 { "long long" } else { "unsigned long long" };
         let first = (bit_offset % 8) as u8;
-        Member { name, ty: self.builtin(wide), offset: bytes, bits: Some((first, count.min(64 - first))) }
+        let units = ["signed char", "short", "int", "long long"].into_iter().zip([8u8, 16, 32, 64]);
+        let (unit, _) =
+            { units }.find(|(_, width)| u16::from(first) + u16::from(count) <= u16::from(*width))?;
+        let unit = match (unit, self.int(ty).1) {
+            (signed, true) => signed.to_owned(),
+            ("signed char", false) => "unsigned char".to_owned(),
+            (unit, false) => format!("unsigned {unit}"),
+        };
+        Some(Member { name, ty: self.builtin(&unit), offset: bytes, bits: Some((first, count)) })
     }
 }
 

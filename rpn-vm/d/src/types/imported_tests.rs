@@ -44,6 +44,7 @@ impl Types for Guest {
             STATE => GuestType::Enum {
                 name: "state".to_owned(),
                 size: 1,
+                signed: false,
                 items: vec![("ASLEEP".to_owned(), 2), ("AWAKE".to_owned(), 3)],
             },
             INNER => composite("", 8, vec![member("depth", UNSIGNED_INT, 32, None)]),
@@ -107,7 +108,11 @@ fn members_lie_where_the_guest_says() {
     assert_eq!(place("comm"), Some((8, None)));
     assert_eq!(place("depth"), Some((28, None)), "of a member without a name");
     assert_eq!(place("low"), Some((32, Some((0, 3)))));
-    assert_eq!(place("across"), Some((35, Some((4, 8)))), "a bit-field beyond its unit lies in 64 bits");
+    assert_eq!(
+        place("across"),
+        Some((35, Some((4, 8)))),
+        "a bit-field beyond its unit lies in the next larger one"
+    );
     let state = types.member(task, "state").unwrap();
     assert_eq!((types.size(state.ty), types.name(state.ty)), (1, "enum state".to_owned()));
     assert_eq!(types.name(types.member(task, "next").unwrap().ty), "struct task_struct *");

@@ -132,7 +132,9 @@ fn argument_fields(name: &str, argument: &CallArgument, json: &Json, fields: &mu
         Shape::Int { bits, signed: true } => add(name.to_owned(), Type::Signed { bits: *bits }, json),
         Shape::Int { bits, .. } => add(name.to_owned(), decimal(*bits), json),
         Shape::Bool => add(name.to_owned(), decimal(8), json),
-        Shape::Enum { bits, items } => add(name.to_owned(), enumeration(*bits, items), json),
+        Shape::Enum { bits, signed, items } => {
+            add(name.to_owned(), enumeration(*bits, *signed, items), json);
+        }
         Shape::Flags { bits, .. } => {
             add(name.to_owned(), hex(*bits), json);
             let flags = part("flags");
@@ -153,11 +155,18 @@ fn argument_fields(name: &str, argument: &CallArgument, json: &Json, fields: &mu
 }
 
 /// An enumeration with the names that its integer can have.
-fn enumeration(bits: u32, items: &[(String, i64)]) -> Type {
+fn enumeration(bits: u32, signed: bool, items: &[(String, i64)]) -> Type {
     let above = 64 - size(bits);
-    let fits = |value: i64| (value << above) >> above == value;
+    let fits = |value: i64| match signed {
+        true => (value << above) >> above == value,
+        false => (value << above).cast_unsigned() >> above == value.cast_unsigned(),
+    };
     let items: Vec<_> = items.iter().filter(|(_, value)| fits(*value)).take(MOST_NAMES).cloned().collect();
-    if items.is_empty() { Type::Signed { bits } } else { Type::Enum { bits, items } }
+    match (items.is_empty(), signed) {
+        (true, true) => Type::Signed { bits },
+        (true, false) => decimal(bits),
+        (false, _) => Type::Enum { bits, signed, items },
+    }
 }
 
 /// What a handler has logged, if the data has that form. An exception may have ended the handler before the last item.
@@ -212,9 +221,12 @@ mod tests {
     #[test]
     fn names_that_an_enumeration_cannot_have_are_left_out() {
         let items = [("A".to_owned(), 3), ("B".to_owned(), 300), ("C".to_owned(), -1)];
-        let Type::Enum { items, .. } = enumeration(8, &items) else { panic!("no enumeration") };
+        let Type::Enum { items, .. } = enumeration(8, true, &items) else { panic!("no enumeration") };
         assert_eq!(items, [("A".to_owned(), 3), ("C".to_owned(), -1)]);
-        assert_eq!(enumeration(8, &[("B".to_owned(), 300)]), Type::Signed { bits: 8 });
+        assert_eq!(enumeration(8, true, &[("B".to_owned(), 300)]), Type::Signed { bits: 8 });
+        let items = [("A".to_owned(), 200), ("B".to_owned(), 300), ("C".to_owned(), -1)];
+        let Type::Enum { items, .. } = enumeration(8, false, &items) else { panic!("no enumeration") };
+        assert_eq!(items, [("A".to_owned(), 200)]);
     }
 
     #[test]

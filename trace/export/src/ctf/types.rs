@@ -14,6 +14,7 @@ pub(super) enum Type {
     },
     Enum {
         bits: u32,
+        signed: bool,
         items: Vec<(String, i64)>,
     },
     Text,
@@ -108,10 +109,16 @@ impl Type {
             Self::Text => format!("string {{ encoding = UTF8; }} {};", names.add(name)),
             Self::Unsigned { bits, hex } => format!("{} {};", integer(*bits, false, *hex), names.add(name)),
             Self::Signed { bits } => format!("{} {};", integer(*bits, true, false), names.add(name)),
-            Self::Enum { bits, items } => {
-                let labels: Vec<String> =
-                    items.iter().map(|(label, value)| format!("{} = {value}", literal(label))).collect();
-                let (base, labels) = (integer(*bits, true, false), labels.join(", "));
+            Self::Enum { bits, signed, items } => {
+                let number = |value: i64| match signed {
+                    true => value.to_string(),
+                    false => value.cast_unsigned().to_string(),
+                };
+                let labels: Vec<String> = items
+                    .iter()
+                    .map(|(label, value)| format!("{} = {}", literal(label), number(*value)))
+                    .collect();
+                let (base, labels) = (integer(*bits, *signed, false), labels.join(", "));
                 format!("enum : {base} {{ {labels} }} {};", names.add(name))
             }
         }

@@ -190,7 +190,9 @@ impl GuestTypes {
                 let members = members.map(|list| list.into_iter().map(member).collect());
                 GuestType::Composite { union, name, size: size.into(), members }
             }
-            CType::Enum { name, size, items } => GuestType::Enum { name, size: small(size), items },
+            CType::Enum { name, size, signed, items } => {
+                GuestType::Enum { name, size: small(size), signed, items }
+            }
             CType::Typedef { name, to } => GuestType::Typedef { name, to: typed(to) },
             CType::Qualified { word, to } => GuestType::Qualified { word, to: typed(to) },
             CType::Function { returns, parameters, variadic } => GuestType::Function {

@@ -148,7 +148,7 @@ impl Reader<'_> {
         match self.types.plain(id) {
             GuestType::Int { name, size: 1, .. } if name == "_Bool" || name == "bool" => Shape::Bool,
             GuestType::Int { size, signed, .. } => Shape::Int { bits: bits(size), signed },
-            GuestType::Enum { size, items, .. } => Shape::Enum { bits: bits(size), items },
+            GuestType::Enum { size, signed, items, .. } => Shape::Enum { bits: bits(size), signed, items },
             GuestType::Pointer(to) => Shape::Pointer(self.pointee(to)),
             GuestType::Float { size } => Shape::Hex { bits: bits(size) },
             GuestType::Composite { size, .. } => Shape::Hex { bits: u32::try_from(size * 8).unwrap_or(word) },
@@ -258,9 +258,9 @@ impl Reader<'_> {
                 let own = u32::from(size) * 8;
                 (Shape::Int { bits: bits.unwrap_or(own), signed }, own.into())
             }
-            GuestType::Enum { size, items, .. } => {
+            GuestType::Enum { size, signed, items, .. } => {
                 let own = u32::from(size) * 8;
-                (Shape::Enum { bits: bits.unwrap_or(own), items }, own.into())
+                (Shape::Enum { bits: bits.unwrap_or(own), signed, items }, own.into())
             }
             GuestType::Pointer(to) => {
                 let text = matches!(self.types.plain(to), GuestType::Int { name, .. } if name == "char");
