@@ -1,14 +1,15 @@
 //! One test: replays a recording, and checks its results.
 
-use std::convert::Infallible;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use trapline_providers::{MatchError, find};
 use trapline_rpn::Diagnostics;
-use trapline_trace::{RecordView, Sink, TextSink};
 
 use super::grammar::{Assertion, Claim, OfProgram, Operator, Quantity, Relation, Value, parse};
+use super::shown::Shown;
 use crate::commands::{Command, CommandError, short_name};
 use crate::ending::Limits;
 use crate::files::{FileError, io_sentence, read_file, text_of};
@@ -17,10 +18,7 @@ use crate::meter::Meter;
 use crate::recording::{Divergence, Recording, RecordingError};
 use crate::replay::OwnPrograms;
 use crate::replies::Reply;
-use crate::session::{Followed, Names, Observer, Session, Way};
-
-/// Widest symbol that the columns of records are laid out for.
-const SYMBOL_WIDTH: usize = 28;
+use crate::session::{Followed, Session, Way};
 
 /// Why a test cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +44,7 @@ pub enum CaseError {
         error: std::io::Error,
     },
     /// A probe that an assertion names cannot be inserted.
-    #[error("{file}:{line}: {error}")]
+    #[error("{file}:{line}: {error}{more}")]
     Probe {
         /// The file of expectations.
         file: String,
@@ -54,6 +52,8 @@ pub enum CaseError {
         line: u32,
         /// The error.
         error: Box<CommandError>,
+        /// What the name may stand for, as the end of a sentence.
+        more: String,
     },
     /// The flag of [`Case::cancelled_by`] was raised.
     #[error("interrupted")]
@@ -177,25 +177,29 @@ impl Case {
             failed.push(Failed::BreaksOff);
         }
         let (mut session, shown) = self.replay(&guest, &mut failed)?;
-        if let Some(kept) = self.records.as_ref().filter(|kept| **kept != shown) {
-            failed.push(Failed::Records(kept.clone(), shown));
-        }
         let asked = self.ask(&guest, &session)?;
+        let mut claims = Vec::new();
         let checkpoints = session.verifier().map_or(0, crate::recording::Verifier::verified);
         for assertion in &self.assertions {
             let found = self.check(&assertion.claim, &mut session, asked.as_ref());
             if let Err(found) = found {
                 let holds = mended(assertion, &mut session, asked.as_ref());
                 let (line, text) = (assertion.line, assertion.text.clone());
-                failed.push(Failed::Assertion { line, text, found, holds });
+                claims.push(Failed::Assertion { line, text, found, holds });
             }
         }
         let (insns, assertions) = (session.icount(), self.assertions.len());
+        // What the run leaves at its end comes last: the clauses of END are hits, too.
+        let shown = shown.end(&mut session);
+        if let Some(kept) = self.records.as_ref().filter(|kept| **kept != shown) {
+            failed.push(Failed::Records(kept.clone(), shown));
+        }
+        failed.extend(claims);
         Ok(if failed.is_empty() { Ok(Passed { insns, checkpoints, assertions }) } else { Err(failed) })
     }
 
     /// The run itself, and the text of its records.
-    fn replay(&self, guest: &Guest, failed: &mut Vec<Failed>) -> Result<(Session, String), CaseError> {
+    fn replay(&self, guest: &Guest, failed: &mut Vec<Failed>) -> Result<(Session, Shown), CaseError> {
         let start = guest.start(self.recording.config().probing.clone());
         let mut session = start.map_err(ReplayError::Guest)?;
         session.verify(&self.recording, true);
@@ -212,11 +216,11 @@ impl Case {
             }
             _ => {}
         }
-        Ok((session, shown.text()))
+        Ok((session, shown))
     }
 
     /// A second replay, with the probes that assertions name and the recording does not have.
-    fn ask(&self, guest: &Guest, first: &Session) -> Result<Option<Session>, CaseError> {
+    fn ask(&self, guest: &Guest, first: &Session) -> Result<Option<Asked>, CaseError> {
         let mut names = Vec::new();
         for assertion in &self.assertions {
             if let Claim::Compare(left, _, right) = &assertion.claim {
@@ -224,8 +228,19 @@ impl Case {
                 names_in(right, assertion.line, &mut names);
             }
         }
-        names.retain(|(name, _)| of_program(first, name).is_none());
-        if names.is_empty() {
+        let file = self.path.with_extension("expect").display().to_string();
+        let mut others = Vec::new();
+        for (name, line) in names {
+            match of_program(first, &name) {
+                Ok(Some(_)) => {}
+                Ok(None) => others.push((name, line)),
+                Err(error) => {
+                    let (error, more) = (Box::new(error), String::new());
+                    return Err(CaseError::Probe { file, line, error, more });
+                }
+            }
+        }
+        if others.is_empty() {
             return Ok(None);
         }
         let own = self.recording.own_programs(guest);
@@ -234,24 +249,30 @@ impl Case {
         let mut course = self.recording.course(Way::Same, own).with_others();
         // If that fails, so did the first replay.
         let _ = session.begin_as(&mut course);
-        let mut done: Vec<String> = Vec::new();
-        for (name, line) in names {
-            if done.contains(&name) {
+        let mut inserted = BTreeMap::new();
+        for (name, line) in others {
+            if inserted.contains_key(&name) {
                 continue;
             }
-            let file = self.path.with_extension("expect").display().to_string();
-            let inserted = session.apply(Command::clause(&format!("{name} {{ abort }}")));
-            inserted.map_err(|error| CaseError::Probe { file, line, error: Box::new(error) })?;
-            done.push(name);
+            let answer = session.apply(Command::clause(&format!("{name} {{ abort }}")));
+            match answer {
+                // Its name has the descriptions as they were read, without the spaces around them.
+                Ok(Reply::Action { name: program, .. }) => drop(inserted.insert(name, program)),
+                Ok(_) => {}
+                Err(error) => {
+                    let (error, more) = (Box::new(error), meant(&name, guest, first));
+                    return Err(CaseError::Probe { file, line, error, more });
+                }
+            }
         }
         match session.follow(&mut course, None, &self.limits, &mut Shown::default()) {
             Ok(Ok(Followed::Interrupted)) => Err(CaseError::Interrupted),
-            Ok(_) => Ok(Some(session)),
+            Ok(_) => Ok(Some(Asked { session, inserted })),
         }
     }
 
     /// The actual value if the claim does not hold.
-    fn check(&self, claim: &Claim, session: &mut Session, asked: Option<&Session>) -> Result<(), String> {
+    fn check(&self, claim: &Claim, session: &mut Session, asked: Option<&Asked>) -> Result<(), String> {
         match claim {
             Claim::Console(text) => {
                 let shown = String::from_utf8_lossy(session.console()).contains(text.as_str());
@@ -270,7 +291,7 @@ impl Case {
 }
 
 /// The assertion with the number that is found, if it says that something equals a number.
-fn mended(assertion: &Assertion, session: &mut Session, asked: Option<&Session>) -> Option<String> {
+fn mended(assertion: &Assertion, session: &mut Session, asked: Option<&Asked>) -> Option<String> {
     let Claim::Compare(left, Relation::Equal, Value::Number(_)) = &assertion.claim else { return None };
     let found = evaluate(left, session, asked).ok()?;
     let (before, _) = assertion.text.split_once("==")?;
@@ -289,15 +310,65 @@ fn names_in(value: &Value, line: u32, names: &mut Vec<(String, u32)>) {
     }
 }
 
-/// Hits and RPN instructions of a program of this name.
-fn of_program(session: &Session, name: &str) -> Option<(u64, u64)> {
-    let programs = session.interposer()?.programs();
-    let named = |known: &str| known == name || short_name(known) == name;
-    programs.iter().find(|program| named(program.name)).map(|program| (program.hits, program.ops))
+/// The second replay of a test.
+pub(super) struct Asked {
+    session: Session,
+    /// The programs that were inserted, by what assertions call them.
+    inserted: BTreeMap<String, String>,
+}
+
+impl Asked {
+    /// The hits of what an assertion calls so.
+    fn hits(&self, name: &str) -> Option<u64> {
+        let program = self.inserted.get(name)?;
+        let programs = self.session.interposer()?.programs();
+        programs.iter().find(|known| known.name == program).map(|known| known.hits)
+    }
+}
+
+/// Hits and RPN instructions of the program of this name, if there is one.
+///
+/// # Errors
+/// Several have it.
+fn of_program(session: &Session, name: &str) -> Result<Option<(u64, u64)>, CommandError> {
+    let Some(interposer) = session.interposer() else { return Ok(None) };
+    let programs = interposer.programs();
+    let exact = || programs.iter().filter(|program| program.name == name);
+    let short = || programs.iter().filter(|program| short_name(program.name) == name);
+    let found: Vec<_> = if exact().next().is_some() { exact().collect() } else { short().collect() };
+    match found.as_slice() {
+        [] => Ok(None),
+        [only] => Ok(Some((only.hits, only.ops))),
+        several => Err(CommandError::Ambiguous { name: name.to_owned(), count: several.len() }),
+    }
+}
+
+/// What a name may stand for that is neither that of a program nor a description of probes.
+fn meant(name: &str, guest: &Guest, first: &Session) -> String {
+    let mut more = String::new();
+    // The name of a function alone is no description of its entry.
+    if !name.contains(':') {
+        let whole = format!("fbt::{}:entry", name.trim());
+        match find(guest.target(), &whole) {
+            Ok(_) => more = format!("; did you mean {whole}?"),
+            Err(MatchError::Nothing { near, .. }) => {
+                more = near.first().map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            }
+            Err(_) => {}
+        }
+    }
+    let programs = first.interposer().map(|interposer| interposer.programs()).unwrap_or_default();
+    let names: Vec<String> = programs.iter().map(|program| format!("`{}`", program.name)).collect();
+    let own = match names.as_slice() {
+        [] => String::new(),
+        names => format!("; the recording's programs are {}", names.join(", ")),
+    };
+    more + &own
 }
 
 /// A value, or the error.
-fn evaluate(value: &Value, session: &mut Session, asked: Option<&Session>) -> Result<i128, String> {
+fn evaluate(value: &Value, session: &mut Session, asked: Option<&Asked>) -> Result<i128, String> {
+    let named = |name: &str| of_program(session, name).map_err(|error| error.to_string());
     Ok(match value {
         Value::Number(number) => (*number).into(),
         Value::Of(quantity) => match quantity {
@@ -309,13 +380,14 @@ fn evaluate(value: &Value, session: &mut Session, asked: Option<&Session>) -> Re
             Quantity::Exceptions => session.stats().exceptions,
         }
         .into(),
-        Value::OfProgram(OfProgram::RpnOps, name) => match of_program(session, name) {
+        Value::OfProgram(OfProgram::RpnOps, name) => match named(name)? {
             Some((_, ops)) => ops.into(),
             None => return Err(format!("the recording has no program `{name}`")),
         },
         Value::OfProgram(OfProgram::Hits, name) => {
-            let found = of_program(session, name).or_else(|| of_program(asked?, name));
-            found.map(|(hits, _)| hits).unwrap_or_default().into()
+            let own = named(name)?.map(|(hits, _)| hits);
+            let found = own.or_else(|| asked?.hits(name));
+            found.ok_or_else(|| format!("no program and no probes are called `{name}`"))?.into()
         }
         Value::Binary(left, operator, right) => {
             let (left, right) = (evaluate(left, session, asked)?, evaluate(right, session, asked)?);
@@ -328,46 +400,4 @@ fn evaluate(value: &Value, session: &mut Session, asked: Option<&Session>) -> Re
             value.ok_or_else(|| "a value is too large, or divided by 0".to_owned())?
         }
     })
-}
-
-/// Keeps the text of the records and the console.
-pub(super) struct Shown {
-    sink: TextSink<Vec<u8>>,
-    console: Vec<u8>,
-}
-
-impl Default for Shown {
-    fn default() -> Self {
-        Self::new(trapline_trace::HeaderItems::default())
-    }
-}
-
-impl Shown {
-    fn new(items: trapline_trace::HeaderItems) -> Self {
-        Self { sink: TextSink::new(Vec::new(), items).with_symbols(SYMBOL_WIDTH), console: Vec::new() }
-    }
-
-    fn text(self) -> String {
-        String::from_utf8_lossy(&self.sink.into_inner()).into_owned()
-    }
-}
-
-impl Observer for Shown {
-    type Error = Infallible;
-
-    fn record(&mut self, record: &RecordView<'_>, names: &Names<'_>) -> Result<(), Infallible> {
-        // Writing to memory cannot fail.
-        let _ = self.sink.record(record, names);
-        Ok(())
-    }
-
-    fn reply(&mut self, reply: &Reply) -> Result<(), Infallible> {
-        let _ = self.sink.reply(&reply.for_sink());
-        Ok(())
-    }
-
-    fn console(&mut self, fresh: &[u8]) -> Result<(), Infallible> {
-        self.console.extend_from_slice(fresh);
-        Ok(())
-    }
 }

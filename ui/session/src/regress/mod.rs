@@ -5,6 +5,7 @@
 
 mod check;
 mod grammar;
+mod shown;
 mod update;
 
 pub use check::{Case, CaseError, Failed, Passed};

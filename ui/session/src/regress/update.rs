@@ -68,7 +68,7 @@ impl Case {
         let mut session = guest.start(config.probing.clone()).map_err(ReplayError::Guest)?;
         session.record(recorder).map_err(|error| writing(&new, io::Error::other(error)))?;
         let mut course = self.recording.course(Way::Branch, OwnPrograms::Stay);
-        let mut dropped = super::check::Shown::default();
+        let mut dropped = super::shown::Shown::default();
         let Ok(followed) = session.follow(&mut course, None, &self.limits, &mut dropped);
         session.finish_recording().map_err(|error| writing(&new, error))?;
         if followed == Ok(Followed::Interrupted) {
