@@ -44,7 +44,7 @@ pub use names::{NamedProbe, ProbeName, Symbolize};
 pub use paint::{Paint, Role};
 pub use printable::visible;
 pub use record::{Exception, Header, HeaderItems, Kind, ParseItemsError, Record, RecordView};
-pub use sink::{DtraceSink, End, JsonSink, Reply, RunInfo, Shown, Sink, TextSink, record_text};
+pub use sink::{DtraceSink, End, JsonSink, Reply, RunInfo, Shown, Sink, TextSink, add_header, record_text};
 pub use stack_trace::{StackTrace, TraceFrame, TraceHead, TraceRecord};
 pub use template::{Formatted, Formatter, MAX_TEXT, TemplateError, TemplateErrors};
 pub use watch::{Accessed, WATCH_VALUE, WatchItem};

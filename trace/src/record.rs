@@ -174,6 +174,10 @@ pub struct Header {
     pub pid: u32,
     /// For a probe of a process, the number of the process, else 0; not in the encoded form.
     pub process: u32,
+    /// The process of the task that hit the probe, if the record says which task that was and the system is known. A trace
+    /// file has it in the place of `process`.
+    #[serde(skip)]
+    pub tgid: Option<u32>,
     /// User id.
     pub uid: u32,
     /// CS selector.
@@ -376,7 +380,8 @@ impl RecordView<'_> {
         }
         if ours & PROBE != 0 {
             out.extend_from_slice(&h.probe.to_le_bytes());
-            out.extend_from_slice(&h.process.to_le_bytes());
+            let process = if h.process == 0 { h.tgid.unwrap_or(0) } else { h.process };
+            out.extend_from_slice(&process.to_le_bytes());
         }
         out.extend_from_slice(self.data);
         let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);

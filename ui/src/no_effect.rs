@@ -95,15 +95,17 @@ pub fn of_run(args: &RunArgs) -> Result<(), Failure> {
         return Err(refused(option, "without a name"));
     }
     let sources = !args.probes.probe.is_empty() || args.script.is_some();
-    of_d(&args.probes, args.script.is_some())?;
+    let shows_items = has_objects(args.output.format) || args.recording.record.is_some();
+    of_d(&args.probes, args.script.is_some(), shows_items)?;
     match first(&preprocessor(&args.probes.source)).filter(|_| !sources && !args.probes.has_d()) {
         Some(option) => Err(refused(option, "without a program; it does not apply to the handlers of --rpn")),
         None => Ok(()),
     }
 }
 
-/// Options of D without D, and those of records in RPN with D alone; commands may insert more programs.
-fn of_d(probes: &ProbeArgs, commands: bool) -> Result<(), Failure> {
+/// Options of D without D, and those of records in RPN with D alone; commands may insert more programs. What D prints as text
+/// has no header: only other formats, and recordings, have its items.
+fn of_d(probes: &ProbeArgs, commands: bool, shows_items: bool) -> Result<(), Failure> {
     let of_d = [(!probes.d_options.is_empty(), "-x"), (probes.destructive, "-w")];
     if let Some(option) = first(&of_d).filter(|_| !probes.has_d()) {
         return Err(refused(option, "without a D program; add -s FILE.d or -n 'SPEC { actions }'"));
@@ -111,7 +113,7 @@ fn of_d(probes: &ProbeArgs, commands: bool) -> Result<(), Failure> {
     let of_rpn = [
         (probes.stack.is_some(), "--stack"),
         (probes.ustack.is_some(), "--ustack"),
-        (probes.header.is_some(), "--header"),
+        (probes.header.is_some() && !shows_items, "--header"),
         (!probes.group.is_empty(), "--group"),
         (!probes.kind.is_empty(), "--type"),
     ];
@@ -140,6 +142,11 @@ pub fn of_convert(args: &ConvertArgs) -> Result<(), Failure> {
         Some(option) => Err(refused(option, "without stacks; use it with --to folded or svg")),
         None => Ok(()),
     }
+}
+
+/// Whether a format has the members of a firing, and not only what D prints.
+const fn has_objects(format: RecordFormat) -> bool {
+    !matches!(format, RecordFormat::Text | RecordFormat::Dtrace)
 }
 
 fn dtrace_header(format: RecordFormat, probes: &ProbeArgs) -> Result<(), Failure> {
@@ -199,7 +206,7 @@ pub fn of_replay(args: &ReplayArgs) -> Result<(), Failure> {
     let files = std::iter::once(args.file.as_path()).chain(overwrite::of_probes(probes));
     reads_stdin_once(files.chain(args.at.map(|_| Path::new(STDIN))))?;
     dtrace_header(args.output.format, probes)?;
-    of_d(probes, args.at.is_some())?;
+    of_d(probes, args.at.is_some(), has_objects(args.output.format) || args.branch.is_some())?;
     if args.branch.is_some() && args.verify {
         return Err(refused("--verify", "with --branch, which makes another run"));
     }
@@ -252,7 +259,7 @@ pub fn of_tui(args: &TuiArgs) -> Result<(), Failure> {
         return Err(refused("--image-dir", "without a recording"));
     }
     no_files(guest)?;
-    of_d(probes, false)?;
+    of_d(probes, false, false)?;
     let of_probes = [
         (probes.stack.is_some(), "--stack"),
         (probes.ustack.is_some(), "--ustack"),

@@ -16,7 +16,7 @@ use trapline_session::{Compression, CrashDump, DEnd, Names, Observer, Reply, Ses
 use trapline_trace::d::{Consumer, Firing};
 use trapline_trace::{
     Destination, Destinations, DtraceSink, FileDestination, Formatter, HeaderItems, JsonSink, Logged, Page,
-    Paint, RawSink, RecordView, RunInfo, Sink, Symbolize, TextSink, WriterDestination,
+    Paint, RawSink, RecordView, RunInfo, Sink, Symbolize, TextSink, WriterDestination, add_header,
 };
 
 use crate::cli::{OutputArgs, RecordFormat};
@@ -193,6 +193,8 @@ pub struct Outputs<'a> {
     cores: u64,
     /// Whether the records are written as JSON objects too.
     objects: bool,
+    /// Items of records that these have.
+    items: HeaderItems,
     /// What the sink says about its output.
     notes: Notes,
     /// Instructions that the session has counted, for the sink of the command's own.
@@ -213,6 +215,7 @@ impl<'a> Outputs<'a> {
             core_dir,
             cores: 0,
             objects: true,
+            items: HeaderItems::default(),
             notes: Notes::default(),
             counted: Counted::default(),
             consumers: BTreeMap::new(),
@@ -291,17 +294,15 @@ impl<'a> Outputs<'a> {
         };
         let head = self.objects.then(|| {
             let program = names.program(header.probe).unwrap_or_default();
-            d_object(
-                "d",
-                program,
-                &[
-                    ("seq", json!(header.seq)),
-                    ("icount", json!(header.icount)),
-                    ("time_ns", json!(header.time_ns)),
-                    ("cpu", json!(header.cpu)),
-                ],
-            )
+            let when = [
+                ("seq", json!(header.seq)),
+                ("icount", json!(header.icount)),
+                ("time_ns", json!(header.time_ns)),
+            ];
+            let mut object = d_object("d", program, &when);
+            add_header(self.items, record, &mut object).map(|()| object)
         });
+        let head = head.transpose().map_err(|error| self.writing(error))?;
         let shown = self.consumer(id, setup).show(firing, record.data, head);
         let mut shown = shown.map_err(|error| self.writing(error))?;
         shown.icount = Some(header.icount);
@@ -543,7 +544,7 @@ pub fn choose<'a>(
     }
     let objects = !matches!(args.format, RecordFormat::Text | RecordFormat::Dtrace);
     let (cores, consumers) = (0, BTreeMap::new());
-    Ok(Outputs { sink, records, console, talk, core_dir, cores, objects, notes, counted, consumers })
+    Ok(Outputs { sink, records, console, talk, core_dir, cores, objects, items, notes, counted, consumers })
 }
 
 /// A file as a destination. The sink of a CTF trace makes its files itself.

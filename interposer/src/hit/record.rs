@@ -79,7 +79,11 @@ impl Interposer {
         data: &[u8],
         outcome: &Outcome,
     ) -> bool {
-        let header = self.header(core, index, ip, outcome);
+        let mut header = self.header(core, index, ip, outcome);
+        // What a thread has fired belongs together, whatever `--header` says.
+        if let Some(profile) = self.profile.as_deref() {
+            (header.pid, header.tgid) = (profile.pid(core), Some(profile.tgid(core)));
+        }
         if !self.recorder.channels.holds(self.recorder.name.len(), data.len()) {
             return false;
         }
@@ -116,6 +120,7 @@ impl Interposer {
             minor: minor.unwrap_or(probe.minor),
             cpu: 0,
             process,
+            tgid: profile.filter(|_| items.contains(HeaderItems::PID)).map(|p| p.tgid(core)),
             pid: if items.contains(HeaderItems::PID) { profile.map_or(0, |p| p.pid(core)) } else { 0 },
             uid: if items.contains(HeaderItems::UID) { profile.map_or(0, |p| p.uid(core)) } else { 0 },
             cs: env.seg(Seg::Cs).selector,

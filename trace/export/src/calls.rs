@@ -6,8 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use trapline_trace::HeaderItems;
-
 use crate::hit::Hit;
 
 /// Most calls of a thread that are waited for. Deeper ones are counted only, so that their returns end nothing else.
@@ -25,14 +23,31 @@ pub(crate) enum Thread {
     Cpu(u32),
 }
 
-impl Thread {
-    /// The thread of a hit, by the items that records hold.
-    pub fn of(hit: &Hit, items: HeaderItems) -> Self {
-        let process = if hit.process == 0 { hit.pid } else { hit.process };
-        match items.contains(HeaderItems::PID) {
-            true => Self::Task { process, pid: hit.pid },
-            false => Self::Cpu(hit.cpu),
+/// The threads that have hit probes. Each is one, whatever its probes say of its process.
+#[derive(Debug, Default)]
+pub(crate) struct Threads {
+    /// The process of each task, and whether a record has said so.
+    processes: BTreeMap<u32, (u32, bool)>,
+    /// Whether a hit did not say which task it was.
+    pub without_task: bool,
+}
+
+impl Threads {
+    /// The thread of a hit.
+    pub fn of(&mut self, hit: &Hit) -> Thread {
+        if !hit.has_task {
+            self.without_task = true;
+            return Thread::Cpu(hit.cpu);
         }
+        let (pid, said) = (hit.pid, hit.process != 0);
+        let first = (if said { hit.process } else { pid }, said);
+        let known = self.processes.entry(pid).or_insert(first);
+        // A number that is of another process now is that of another thread. A thread whose process was not known at first
+        // keeps the one that it was shown with.
+        if said && known.1 {
+            known.0 = hit.process;
+        }
+        Thread::Task { process: known.0, pid }
     }
 }
 
@@ -179,7 +194,18 @@ mod tests {
         let [provider, module, function, name] = ["fbt", "m", function, name].map(Arc::from);
         let probe = Some(Arc::new(ProbeName { provider, module, function, name }));
         let task = String::new();
-        Hit { icount, time: icount, cpu: 0, pid: 0, process: 0, task, probe, id: 1, stack: (0, 0) }
+        Hit {
+            icount,
+            time: icount,
+            cpu: 0,
+            pid: 0,
+            has_task: false,
+            process: 0,
+            task,
+            probe,
+            id: 1,
+            stack: (0, 0),
+        }
     }
 
     #[test]

@@ -76,7 +76,9 @@ impl<W: Write> Sink for CsvSink<W> {
                 object.insert("text".to_owned(), json!(text));
             }
             // The name of an aggregation is not that of a task.
-            if let Some(name) = object.shift_remove("name") {
+            if object.get("type").is_some_and(|kind| kind == "aggregation")
+                && let Some(name) = object.shift_remove("name")
+            {
                 object.insert("aggregation".to_owned(), name);
             }
             self.row(object)?;

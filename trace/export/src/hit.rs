@@ -15,7 +15,9 @@ pub(crate) struct Hit {
     pub cpu: u32,
     /// The task, if records hold it, else 0.
     pub pid: u32,
-    /// For a probe of a process, the process, else 0.
+    /// Whether it is known which task that is.
+    pub has_task: bool,
+    /// The process of the task, if that is known, else 0.
     pub process: u32,
     /// The name of the task; empty if it is not recorded.
     pub task: String,
@@ -26,7 +28,7 @@ pub(crate) struct Hit {
 }
 
 impl Hit {
-    pub fn of_record(record: &RecordView<'_>, symbols: &dyn Symbolize) -> Self {
+    pub fn of_record(record: &RecordView<'_>, symbols: &dyn Symbolize, items: HeaderItems) -> Self {
         let h = &record.header;
         let named = symbols.probe(h.probe);
         Self {
@@ -34,7 +36,8 @@ impl Hit {
             time: h.time_ns,
             cpu: h.cpu,
             pid: h.pid,
-            process: h.process,
+            has_task: items.contains(HeaderItems::PID),
+            process: if h.process == 0 { h.tgid.unwrap_or(0) } else { h.process },
             task: String::from_utf8_lossy(record.name).into_owned(),
             probe: named.map(|probe| Arc::new(probe.name.clone())),
             id: named.map_or(0, |probe| probe.id),
@@ -45,17 +48,19 @@ impl Hit {
     /// The firing of an object of a D program; `None` if the object is no firing, or says no time.
     pub fn of_d(object: &Map<String, Value>) -> Option<Self> {
         let number = |name: &str| object.get(name).and_then(Value::as_u64);
+        let word = |name: &str| object.get(name).and_then(self::number).unwrap_or(0);
         let small = |name: &str| number(name).and_then(|value| u32::try_from(value).ok()).unwrap_or(0);
         Some(Self {
             icount: number("icount")?,
             time: number("time_ns")?,
             cpu: small("cpu"),
             pid: small("pid"),
-            process: 0,
-            task: String::new(),
+            has_task: object.contains_key("pid"),
+            process: small("process"),
+            task: object.get("name").map(plain).unwrap_or_default(),
             probe: object.get("probe").and_then(Value::as_str).and_then(probe_name).map(Arc::new),
             id: small("id"),
-            stack: (0, 0),
+            stack: (word("cs") as u32, word("sp")),
         })
     }
 

@@ -12,7 +12,7 @@ use trapline_trace::{
     End, GuestStack, HeaderItems, Kind, RecordView, Reply, RunInfo, Shown, Sink, Symbolize,
 };
 
-use crate::calls::{Calls, Step, Thread};
+use crate::calls::{Calls, Step, Thread, Threads};
 use crate::hit::{Hit, number};
 use crate::notes::Notes;
 use crate::tree::{ROOT, Tree};
@@ -81,6 +81,7 @@ pub struct Stacks {
     of_d: Tree,
     aggregated: Tree,
     by_calls: Tree,
+    threads: Threads,
     calls: Calls<usize>,
     /// By CPU for instructions, by thread for time.
     ran: BTreeMap<Thread, Ran>,
@@ -107,6 +108,7 @@ impl Stacks {
             of_d: Tree::default(),
             aggregated: Tree::default(),
             by_calls: Tree::default(),
+            threads: Threads::default(),
             calls: Calls::default(),
             ran: BTreeMap::new(),
             without_value: 0,
@@ -144,6 +146,12 @@ impl Stacks {
             let unit = self.weight.as_ref().map_or("instructions", |_| "calls");
             notes.count(self.calls.unmatched, "return had no entry", "returns had no entry");
             notes.count(self.calls.too_deep, "call was too deep", "calls were too deep");
+            if self.threads.without_task {
+                notes.say(
+                    "the records do not say which task hit a probe, so calls of several tasks end each other: record with \
+                     --header pid,name,cs,sp",
+                );
+            }
             (self.by_calls, unit.to_owned())
         } else if self.not_positive > 0 {
             return Err(NoStacks::NotPositive);
@@ -236,7 +244,7 @@ impl Stacks {
 
     /// Attributes what has passed since the last hit, and follows the call that this hit begins or ends.
     fn call(&mut self, hit: &Hit) {
-        let thread = Thread::of(hit, self.items);
+        let thread = self.threads.of(hit);
         let (at, clock) = match self.weight {
             Some(Weight::Ns) => (hit.time, thread),
             _ => (hit.icount, Thread::Cpu(hit.cpu)),
@@ -326,7 +334,7 @@ impl Sink for Stacks {
         } else if record.header.kind == Kind::Data {
             self.flush();
             self.waiting = Some(self.hit(record, symbols));
-            self.call(&Hit::of_record(record, symbols));
+            self.call(&Hit::of_record(record, symbols, self.items));
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use serde_json::json;
 use trapline_export::{FlameForm, FlameSink, Notes, Stacks, Weight};
 use trapline_trace::{Record, Shown};
 
-use crate::made::{end, hit, items, show, stack};
+use crate::made::{as_d, end, hit, items, show, stack};
 
 /// The folded stacks of a run, and why there are none.
 fn folded(records: &[Record], d: &[Shown], weight: Option<Weight>) -> (Vec<String>, Option<String>) {
@@ -28,6 +28,7 @@ fn instructions_count_for_the_innermost_call_of_the_task_that_runs() {
     // The 40 instructions after the last hit of task 1 are in no call.
     assert_eq!(lines, ["task1;a 15", "task1;a;b 10", "task2;c 15"]);
     assert_eq!(missing, None);
+    assert_eq!(folded(&[], &as_d(&calls()), None).0, lines);
 }
 
 #[test]

@@ -72,6 +72,18 @@ pub fn hit(probe: u32, icount: u64, pid: u32) -> Record {
     Record { header, name: format!("task{pid}").into_bytes(), watch: None, data: vec![7, 0, 0, 0] }
 }
 
+/// The same hits, as the firings of a D program.
+pub fn as_d(records: &[Record]) -> Vec<Shown> {
+    let known = Known::default();
+    let firing = |record: &Record| {
+        let (h, name) = (&record.header, known.probes[record.header.probe as usize].to_string());
+        json!({"type": "d", "seq": h.seq, "icount": h.icount, "time_ns": h.time_ns, "cpu": h.cpu, "pid": h.pid,
+            "process": h.process, "name": String::from_utf8_lossy(&record.name), "probe": name, "id": h.probe + 1,
+            "parts": []})
+    };
+    records.iter().map(|record| Shown { objects: vec![firing(record)], ..Shown::default() }).collect()
+}
+
 /// The kernel's stack of a hit.
 pub fn stack(of: &Record, addresses: &[u64]) -> Record {
     let (mut stack, mut data) = (GuestStack::default(), Vec::new());

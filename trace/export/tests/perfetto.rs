@@ -6,7 +6,7 @@ use serde_json::json;
 use trapline_export::{Notes, PerfettoSink};
 use trapline_trace::{Record, Shown};
 
-use crate::made::{end, hit, items, show, stack};
+use crate::made::{as_d, end, hit, items, show, stack};
 
 /// A field: a number, or bytes.
 #[derive(Debug, Clone)]
@@ -136,6 +136,38 @@ fn slices_nest_and_balance_whatever_the_records_say() {
     assert_eq!(shown, right);
     let right = ["1 return had no entry and is an instant", "1 call had not returned and ends at the end"];
     assert_eq!(notes, right);
+}
+
+#[test]
+fn firings_of_d_programs_are_in_their_threads_as_hits_are() {
+    let hits = [(0, 10, 1), (0, 20, 2), (2, 30, 1), (1, 40, 2), (3, 50, 1), (4, 60, 2), (1, 70, 1)];
+    let records = hits.map(|(probe, icount, pid)| hit(probe, icount, pid));
+    let (of_records, notes) = events(&records, &[]);
+    assert_eq!(events(&[], &as_d(&records)), (of_records, notes));
+    // Who says nothing of a task is not in one.
+    let mut without = as_d(&records);
+    without.iter_mut().for_each(|shown| drop(shown.objects[0].as_object_mut().unwrap().remove("pid")));
+    let (_, notes) = events(&[], &without);
+    assert!(notes.iter().any(|note| note.contains("record with --header pid,name")), "{notes:?}");
+}
+
+#[test]
+fn a_thread_has_one_track_whatever_its_records_say_of_its_process() {
+    let of = |icount, process, tgid| {
+        let mut hit = hit(0, icount, 8);
+        (hit.header.process, hit.header.tgid) = (process, tgid);
+        hit
+    };
+    let tracks = |records: &[Record]| {
+        let (events, _) = events(records, &[]);
+        events.iter().map(|event| event.2).collect::<std::collections::BTreeSet<u64>>().len()
+    };
+    // Probes of the kernel and of the process; then in a file that knows the process for one of them only.
+    assert_eq!(tracks(&[of(10, 0, Some(7)), of(20, 7, Some(7)), of(30, 0, Some(7))]), 1);
+    assert_eq!(tracks(&[of(10, 0, None), of(20, 7, None), of(30, 0, None)]), 1);
+    assert_eq!(tracks(&[of(10, 7, None), of(20, 0, None)]), 1);
+    // Another process has a thread of that number later.
+    assert_eq!(tracks(&[of(10, 7, None), of(20, 9, None)]), 2);
 }
 
 #[test]

@@ -49,35 +49,53 @@ impl<W: Write> JsonSink<W> {
     }
 }
 
-impl<W> JsonSink<W> {
-    /// The chosen items of a record.
-    fn items(&self, record: &RecordView<'_>, line: &mut Line) {
-        let (h, chosen) = (&record.header, |item| has(self.items, item));
-        if chosen(HeaderItems::CPU) {
-            line.add("cpu", h.cpu);
-        }
-        if chosen(HeaderItems::NAME) {
-            line.add("name", format_args!("{}", Printable(record.name)));
-        }
-        if chosen(HeaderItems::PID) {
-            line.add("pid", h.pid);
-        }
-        if chosen(HeaderItems::UID) {
-            line.add("uid", h.uid);
-        }
-        for (item, name, value) in [
-            (HeaderItems::CS, "cs", h.cs.into()),
-            (HeaderItems::SS, "ss", h.ss.into()),
-            (HeaderItems::ESP, "sp", h.sp),
-        ] {
-            if chosen(item) {
-                line.add(name, format_args!("{value:#x}"));
-            }
-        }
-        if chosen(HeaderItems::TSC) {
-            line.add("tsc", h.tsc);
+/// Adds the chosen items of a record.
+fn add_items(items: HeaderItems, record: &RecordView<'_>, line: &mut Line) {
+    let (h, chosen) = (&record.header, |item| has(items, item));
+    if chosen(HeaderItems::CPU) {
+        line.add("cpu", h.cpu);
+    }
+    if chosen(HeaderItems::NAME) {
+        line.add("name", format_args!("{}", Printable(record.name)));
+    }
+    if chosen(HeaderItems::PID) {
+        line.add("pid", h.pid);
+    }
+    if chosen(HeaderItems::UID) {
+        line.add("uid", h.uid);
+    }
+    for (item, name, value) in [
+        (HeaderItems::CS, "cs", h.cs.into()),
+        (HeaderItems::SS, "ss", h.ss.into()),
+        (HeaderItems::ESP, "sp", h.sp),
+    ] {
+        if chosen(item) {
+            line.add(name, format_args!("{value:#x}"));
         }
     }
+    if chosen(HeaderItems::TSC) {
+        line.add("tsc", h.tsc);
+    }
+}
+
+/// Adds the chosen items of a record of a D program to the members of its object, and the task and its process wherever they
+/// are known.
+///
+/// # Errors
+/// A value has no form in JSON.
+pub fn add_header(
+    items: HeaderItems,
+    record: &RecordView<'_>,
+    object: &mut Map<String, Value>,
+) -> io::Result<()> {
+    let mut line = Line::default();
+    let task = if record.header.tgid.is_some() { HeaderItems::PID } else { HeaderItems::empty() };
+    add_items(items | task | HeaderItems::CPU, record, &mut line);
+    object.extend(serde_json::from_slice::<Map<String, Value>>(&line.finish()?)?);
+    if let Some(process) = record.header.tgid {
+        object.insert("process".to_owned(), process.into());
+    }
+    Ok(())
 }
 
 /// A JSON object that is written member by member: a map of millions of records would cost more than all the rest.
@@ -161,7 +179,7 @@ impl<W: Write> Sink for JsonSink<W> {
             line.add("probe", probe.name.in_process(h.process));
             line.add("id", probe.id);
         }
-        self.items(record, &mut line);
+        add_items(self.items, record, &mut line);
         if let Some(watch) = &record.watch {
             line.add("watch", watched(watch));
         }

@@ -16,7 +16,7 @@ use crate::names::Symbolize;
 use crate::record::{HeaderItems, Kind, RecordView};
 use crate::stack_trace::StackTrace;
 pub use dtrace::DtraceSink;
-pub use json::JsonSink;
+pub use json::{JsonSink, add_header};
 pub use text::{TextSink, record_text};
 
 /// Facts about a run at its start.

@@ -64,5 +64,5 @@ pub fn of_fuzz(args: &FuzzArgs) -> Result<(), Failure> {
         return Err(refused("--image-dir", "without a recording"));
     }
     no_files(guest)?;
-    of_d(probes, false)
+    of_d(probes, false, false)
 }

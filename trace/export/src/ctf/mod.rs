@@ -123,10 +123,15 @@ impl CtfSink {
             fields.push(("text".to_owned(), kind, value));
         }
         for (name, value) in object {
-            if !matches!(name.as_str(), "type" | "probe" | "seq" | "icount" | "time_ns" | "cpu") {
-                let (kind, value) = text_of(plain(value));
-                fields.push((name.clone(), kind, value));
+            let is_common = matches!(name.as_str(), "type" | "probe" | "seq" | "icount" | "time_ns" | "cpu");
+            if is_common || self.context.iter().any(|(common, _)| common == name) {
+                continue;
             }
+            let (kind, value) = match value.as_u64().filter(|_| matches!(name.as_str(), "pid" | "process")) {
+                Some(number) => (Type::Unsigned { bits: 32, hex: false }, Value::Number(number)),
+                None => text_of(plain(value)),
+            };
+            fields.push((name.clone(), kind, value));
         }
         self.event(&name, at, object, &fields)
     }

@@ -67,7 +67,18 @@ mod tests {
         let [provider, module, function, name] = [provider, "m", "f", name].map(Arc::from);
         let probe = Some(Arc::new(ProbeName { provider, module, function, name }));
         let task = String::new();
-        Hit { icount, time: icount, cpu: 0, pid, process: 0, task, probe, id: 1, stack: (0, 0) }
+        Hit {
+            icount,
+            time: icount,
+            cpu: 0,
+            pid,
+            has_task: true,
+            process: 0,
+            task,
+            probe,
+            id: 1,
+            stack: (0, 0),
+        }
     }
 
     fn members(text: &str) -> Map<String, Value> {

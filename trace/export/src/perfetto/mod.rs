@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 use trapline_trace::{End, HeaderItems, Kind, RecordView, Reply, RunInfo, Shown, Sink, Symbolize};
 
-use crate::calls::{Calls, Step, Thread};
+use crate::calls::{Calls, Step, Thread, Threads};
 use crate::hit::{Hit, members, plain};
 use crate::notes::Notes;
 use flows::Flows;
@@ -40,6 +40,7 @@ pub struct PerfettoSink<W> {
     notes: Notes,
     /// Tracks with their numbers, and the names that they were described with.
     tracks: BTreeMap<Key, (u64, String)>,
+    threads: Threads,
     calls: Calls<u64>,
     /// The CPUs on which a task runs, since sched said so.
     running: BTreeMap<u32, bool>,
@@ -66,6 +67,7 @@ impl<W: Write> PerfettoSink<W> {
             items,
             notes,
             tracks: BTreeMap::new(),
+            threads: Threads::default(),
             calls: Calls::default(),
             running: BTreeMap::new(),
             flows: Flows::default(),
@@ -141,7 +143,7 @@ impl<W: Write> PerfettoSink<W> {
     /// Shows a firing; the event remains to be written, since stacks may be added to it.
     fn firing(&mut self, hit: &Hit, symbol: &str, annotations: Map<String, Value>) -> io::Result<Event> {
         let time = self.time(hit.time);
-        let thread = Thread::of(hit, self.items);
+        let thread = self.threads.of(hit);
         let track = self.thread(thread, &hit.task)?;
         let mut arriving = match thread {
             Thread::Task { .. } => self.flows.arriving(hit),
@@ -290,10 +292,10 @@ impl<W: Write> PerfettoSink<W> {
             "records were moved behind the ones before",
         );
         note(self.timeless, "firing of a D program says no time", "firings of D programs say no time");
-        if !self.items.contains(HeaderItems::PID) && !self.tracks.is_empty() {
+        if self.threads.without_task {
             self.notes.say(
-                "the records do not say which task hit a probe, so there is one track per CPU: record with \
-                            --header pid,name",
+                "the records do not say which task hit a probe, so there is one track per CPU, and calls of several tasks \
+                 end each other: record with --header pid,name",
             );
         }
     }
@@ -323,8 +325,8 @@ impl<W: Write> Sink for PerfettoSink<W> {
                 return Ok(());
             }
             self.flush()?;
-            let hit = Hit::of_record(record, symbols);
-            let (time, thread) = (self.time(hit.time), Thread::of(&hit, self.items));
+            let hit = Hit::of_record(record, symbols, self.items);
+            let (time, thread) = (self.time(hit.time), self.threads.of(&hit));
             let track = self.thread(thread, &hit.task)?;
             let mut event = Event::new(Type::Instant, time, track);
             event.annotations.insert(kind.clone(), shown);
@@ -334,7 +336,8 @@ impl<W: Write> Sink for PerfettoSink<W> {
         self.flush()?;
         let symbol = object.get("symbol").filter(|symbol| symbol.is_string()).or_else(|| object.get("ip"));
         let symbol = symbol.map(plain).unwrap_or_default();
-        let event = self.firing(&Hit::of_record(record, symbols), &symbol, without(object, &["type"]))?;
+        let event =
+            self.firing(&Hit::of_record(record, symbols, self.items), &symbol, without(object, &["type"]))?;
         self.waiting = Some((key, event));
         Ok(())
     }

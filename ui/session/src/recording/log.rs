@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use trapline_emu::{Moment, StagedDigest};
-use trapline_trace::{HeaderItems, RecordView};
+use trapline_trace::{Header, HeaderItems, RecordView};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::hash::Hash;
@@ -124,10 +124,13 @@ pub struct RecordsHasher {
 }
 
 impl RecordsHasher {
-    /// Adds a record, with everything that any output format may show.
-    pub fn add(&mut self, record: &RecordView<'_>) {
+    /// Adds a record, with everything that any output format may show of the requested items: those of a D program have
+    /// their task in any case, which older builds did not record.
+    pub fn add(&mut self, record: &RecordView<'_>, items: HeaderItems) {
         self.bytes.clear();
-        record.encode_whole(HeaderItems::all(), &mut self.bytes);
+        let pid = if items.contains(HeaderItems::PID) { record.header.pid } else { 0 };
+        let header = Header { pid, tgid: None, ..record.header };
+        RecordView { header, ..*record }.encode_whole(HeaderItems::all(), &mut self.bytes);
         self.hash.update(&self.bytes);
         self.count += 1;
     }

@@ -4,7 +4,7 @@
 use std::io;
 
 use trapline_emu::{Machine, Moment, Stop, TrapInterposer};
-use trapline_trace::RecordView;
+use trapline_trace::{HeaderItems, RecordView};
 
 use super::Session;
 use super::run::ends_slice;
@@ -64,10 +64,10 @@ impl Course {
         self.recorder.as_mut().map(Recorder::number_snapshot)
     }
 
-    /// A record was drained.
-    pub fn record(&mut self, record: &RecordView<'_>) {
+    /// A record was drained; `items` are the requested ones.
+    pub fn record(&mut self, record: &RecordView<'_>, items: HeaderItems) {
         if self.is_noted() {
-            self.records.add(record);
+            self.records.add(record, items);
         }
     }
 

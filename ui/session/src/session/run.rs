@@ -401,13 +401,13 @@ impl Session {
         if observer.wants_sent() {
             observer.sent(&self.machine.take_sent());
         }
-        let mut result = Ok(());
+        let (mut result, items) = (Ok(()), self.probing.header);
         if let Some(interposer) = &mut self.interposer {
             let (channels, probes) = interposer.channels_and_names();
             let names = Names::new(&self.target, Some(probes));
             let course = &mut self.course;
             channels.drain(|record| {
-                course.record(&record);
+                course.record(&record, items);
                 if result.is_ok() {
                     result = observer.record(&record, &names);
                 }
