@@ -106,7 +106,17 @@ fn expected(s: &Setup, watches: &[Watch]) -> Vec<WatchHit> {
                 _ => WatchAccess::Read,
             };
             let (old, new, len) = (before[id], content(&g, w), (w.high - w.low + 1) as u8);
-            hits.push(WatchHit { id: id as u32, access, ip, address, size: size as u16, old, new, len });
+            hits.push(WatchHit {
+                id: id as u32,
+                access,
+                ip,
+                address,
+                size: size as u16,
+                old,
+                new,
+                len,
+                delivery: None,
+            });
         }
     }
 }

@@ -62,6 +62,16 @@ fn contributory(vector: u8) -> bool {
     matches!(vector, 0 | 10..=13)
 }
 
+/// Bytes that a delivery has stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stored {
+    /// Linear address.
+    pub at: u64,
+    pub len: u32,
+    /// What was there before.
+    pub old: [u8; 8],
+}
+
 /// Pushes onto a new stack without touching the CPU state until all has gone well.
 struct Stack {
     pointer: u64,
@@ -74,8 +84,7 @@ impl Stack {
     fn push(&mut self, cpu: &mut Cpu, value: u64) -> Result<(), Failed> {
         self.pointer = self.pointer.wrapping_sub(self.width as u64);
         let at = cpu.wrap_linear(self.shape.linear(self.pointer));
-        cpu.store_bytes(at, &value.to_le_bytes()[..self.width], self.user)?;
-        Ok(())
+        cpu.store_noted(at, &value.to_le_bytes()[..self.width], self.user)
     }
 }
 
@@ -301,7 +310,20 @@ impl Cpu {
     fn mark_accessed(&mut self, d: Descriptor) -> Result<(), Failed> {
         if !d.accessed() {
             let at = self.wrap_linear(d.attributes_at());
-            self.store_bytes(at, &(d.attributes() | ACCESSED).to_le_bytes(), false)?;
+            self.store_noted(at, &(d.attributes() | ACCESSED).to_le_bytes(), false)?;
+        }
+        Ok(())
+    }
+
+    /// Stores, and notes that if data is watched.
+    fn store_noted(&mut self, at: u64, bytes: &[u8], user: bool) -> Result<(), Failed> {
+        let mut old = [0; 8];
+        if self.stored.is_some() {
+            self.peek_prefix(at, &mut old[..bytes.len()]);
+        }
+        self.store_bytes(at, bytes, user)?;
+        if let Some(stored) = &mut self.stored {
+            stored.push(Stored { at, len: bytes.len() as u32, old });
         }
         Ok(())
     }

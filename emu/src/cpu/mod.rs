@@ -57,6 +57,8 @@ pub(crate) struct Cpu {
     pub model: Model,
     phys_bits: u32,
     pub halted: bool,
+    /// While an event is delivered and data is watched: what the delivery has stored so far.
+    pub stored: Option<Vec<deliver::Stored>>,
     /// Whether the interrupt line is asserted.
     pub irq: bool,
     pub nmi_pending: bool,
@@ -94,6 +96,7 @@ impl Cpu {
             model,
             phys_bits,
             halted: false,
+            stored: None,
             irq: false,
             nmi_pending: false,
             nmi_blocked: false,

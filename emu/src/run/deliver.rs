@@ -45,12 +45,20 @@ impl Core {
         if vector == Vector::Debug as u8 && origin != Origin::Software {
             self.cpu.allow_debug_registers();
         }
+        self.cpu.stored = (self.watches.any_data() && self.interposer.is_some()).then(Vec::new);
         match self.cpu.deliver(vector, error, origin, ip, at) {
             Ok(()) => {}
             Err(Undeliverable::Unsupported(what)) => self.finish(Stop::Unsupported(what)),
             Err(Undeliverable::TripleFault(vectors)) => {
                 let (ip, registers) = (self.cpu.env.eip(), self.cpu.dump_registers());
                 self.finish(Stop::TripleFault(Box::new(CrashReport { vectors, ip, registers })));
+            }
+        }
+        if let Some(stored) = self.cpu.stored.take().filter(|stored| !stored.is_empty()) {
+            // INT n stores its frame itself.
+            match origin {
+                Origin::Software | Origin::Int1 => self.tell_delivered(None, at, &stored),
+                _ => self.tell_delivered(Some(vector), ip, &stored),
             }
         }
         if self.until.is_some_and(|until| self.moment() >= until) {

@@ -91,6 +91,12 @@ pub trait TrapInterposer {
         let _ = (core, hit);
     }
 
+    /// The delivery of an exception or interrupt has stored into a watched range ([`Core::watch`]): its frame, or the accessed
+    /// bit of a descriptor. The state is that after it.
+    fn delivered(&mut self, core: &mut Core, hit: &WatchHit) {
+        let _ = (core, hit);
+    }
+
     /// A displaced instruction that runs in a slot, in line or stepped has faulted instead of completing. Completion is
     /// reported for stepped instructions alone; for others the next `trap` or [`TrapInterposer::settled`] implies it.
     fn faulted(&mut self, core: &mut Core) {

@@ -13,6 +13,7 @@ use super::Core;
 use super::interpose::{Trap, Verdict};
 use super::step::Permit;
 use super::watch_hit::{Moved, WATCH_VALUE, WatchAccess, WatchHit};
+use crate::cpu::deliver::Stored;
 use crate::cpu::operands::{Operand, OperandFinder};
 use crate::cpu::outcome::Accesses;
 use crate::cpu::{Cpu, Watch, WatchKind, first_watched};
@@ -174,7 +175,7 @@ impl Watches {
         if device {
             ((at, len), old) = (range(false), [0; WATCH_VALUE]);
         }
-        let hit = WatchHit { id, access, ip, address, size, old, new: old, len };
+        let hit = WatchHit { id, access, ip, address, size, old, new: old, len, delivery: None };
         let value = if device { Value::Device(first % PAGE) } else { Value::Memory(at) };
         match known.and_then(|n| Some((self.seen.get_mut(n)?, self.values.get_mut(n)?))) {
             // The first write takes the place of a read before it.
@@ -205,6 +206,7 @@ impl Watches {
                     old: moved,
                     new: moved,
                     len: size,
+                    delivery: None,
                 };
                 self.seen.push(hit);
                 self.values.push(Value::Port);
@@ -250,6 +252,15 @@ impl Accesses for Watches {
         let moved = if write { &mut self.moved.1 } else { &mut self.moved.0 };
         moved.get_or_insert(Moved::at(paddr)).append(paddr, value, size);
     }
+}
+
+/// Address and size of the frame that a store belongs to: all stores that touch it. Each lies below the one before it.
+fn around(one: &Stored, stored: &[Stored]) -> (u64, u32) {
+    let end = |one: &Stored| one.at.wrapping_add(one.len.into());
+    let (mut low, mut high) = (one.at, end(one));
+    stored.iter().for_each(|other| low = if end(other) == low { other.at } else { low });
+    stored.iter().rev().for_each(|other| high = if other.at == high { end(other) } else { high });
+    (low, high.wrapping_sub(low) as u32)
 }
 
 /// Whether a device is at a linear address.
@@ -414,6 +425,42 @@ impl Core {
             (self.watches.seen, self.watches.values) = (hits, values);
             self.watches.seen.clear();
             self.watches.values.clear();
+        }
+    }
+
+    /// Reports what the delivery of an event has stored into watched ranges. The state is that after it. `vector` is that
+    /// of the event, if no instruction has caused it.
+    #[cold]
+    pub(crate) fn tell_delivered(&mut self, vector: Option<u8>, ip: u64, stored: &[Stored]) {
+        let mask = if self.cpu.env.long_mode() { u64::MAX } else { 0xffff_ffff };
+        let hit = |(id, watch): &(u32, Watch)| {
+            let of = |one: &&Stored| first_watched(watch, one.at, one.len, mask).is_some();
+            let one = stored.iter().find(of)?;
+            let (address, size) = around(one, stored);
+            let first = first_watched(watch, address, size, mask)?;
+            // Of a long range, the part from the first byte that was stored on.
+            let at = if watch.high - watch.low < WATCH_VALUE as u64 { watch.low } else { first };
+            let len = (watch.high - at).saturating_add(1).min(WATCH_VALUE as u64) as usize;
+            let mut new = [0; WATCH_VALUE];
+            self.cpu.peek_prefix(at, &mut new[..len]);
+            let mut old = new;
+            // The first of several stores has found what was there.
+            for one in stored.iter().rev() {
+                for (n, byte) in (0..u64::from(one.len)).zip(one.old) {
+                    let place = one.at.wrapping_add(n).wrapping_sub(at) as usize;
+                    old.get_mut(..len)
+                        .and_then(|old| old.get_mut(place))
+                        .into_iter()
+                        .for_each(|to| *to = byte);
+                }
+            }
+            let (access, len, size) = (WatchAccess::Write, len as u8, size as u16);
+            Some(WatchHit { id: *id, access, ip, address, size, old, new, len, delivery: vector })
+        };
+        let mut hits: Vec<WatchHit> = self.watches.data.iter().filter_map(hit).collect();
+        hits.sort_by_key(|hit| hit.id);
+        for hit in &hits {
+            self.with_interposer(|i, core| i.delivered(core, hit));
         }
     }
 

@@ -41,6 +41,9 @@ pub struct WatchHit {
     pub new: [u8; WATCH_VALUE],
     /// Bytes of `old` and `new`.
     pub len: u8,
+    /// The vector, if no instruction has made the access, but the delivery of an exception or interrupt; `ip` is then
+    /// where that is to return to.
+    pub delivery: Option<u8>,
 }
 
 impl WatchHit {

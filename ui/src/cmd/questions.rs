@@ -127,27 +127,34 @@ fn writers(out: &mut dyn Write, found: &Writers) -> io::Result<()> {
         (None, shown) => format!("the last {shown} writes"),
     };
     writeln!(out, "{bytes} at {place}: {how_many}")?;
-    found.last.iter().try_for_each(|writer| write_of(out, writer))
+    found.last.iter().try_for_each(|writer| write_of(out, writer))?;
+    if found.changed_after == Some(true) {
+        writeln!(out, "  changed later{OTHERWISE}")?;
+    }
+    Ok(())
 }
+
+/// How a range has changed that no listed write has changed.
+const OTHERWISE: &str = " by something other than an instruction here: a device, a handler, another mapping";
 
 fn write_of(out: &mut dyn Write, writer: &Writer) -> io::Result<()> {
     if writer.changed_before == Some(true) {
-        writeln!(
-            out,
-            "  changed before by something other than an instruction here: a device, a handler, another mapping"
-        )?;
+        writeln!(out, "  changed before{OTHERWISE}")?;
     }
     let instruction = writer.instruction.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+    let by =
+        writer.vector.map(|vector| format!("the delivery of vector {vector} before ")).unwrap_or_default();
     writeln!(
         out,
-        "{:>13} {}{instruction}{}  {} -> {}",
+        "{:>13} {by}{}{instruction}{}  {} -> {}",
         writer.position,
         named(writer.ip, writer.symbol.as_ref()),
         task(writer.pid, writer.task.as_ref()),
         writer.old,
         writer.new
     )?;
-    let callers = writer.stack.iter().skip(1);
+    // After a delivery, the innermost frame is that of the handler.
+    let callers = writer.stack.iter().skip(usize::from(writer.vector.is_none()));
     for frame in callers {
         writeln!(out, "{:13}   {}", "", named(frame.ip, frame.symbol.as_ref()))?;
     }

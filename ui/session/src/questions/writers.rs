@@ -16,9 +16,9 @@ use trapline_providers::Target;
 use super::{Before, QuestionError, Reader, place, timeline};
 use crate::guest::Guest;
 use crate::numbers;
-use crate::recording::Recording;
+use crate::recording::{Position, Recording};
 use crate::session::{CodeAddress, Search, Session, StackFrame, Witness};
-use crate::timeline::StopPoint;
+use crate::timeline::{StopPoint, Timeline};
 
 /// The largest symbol that is watched as a whole if no length is given, in bytes.
 const MOST_OF_SYMBOL: u64 = 16;
@@ -27,18 +27,20 @@ const MOST: u64 = 4096;
 /// Most frames of a stack.
 const FRAMES: usize = 16;
 
-/// An instruction that wrote to the range.
+/// An instruction that wrote to the range, or the delivery of an exception or interrupt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Writer {
     /// Number of instructions that had retired before it; as a position of `--at`, it is before the write.
     pub position: u64,
+    /// The vector of the exception or interrupt whose delivery has written; nothing if an instruction has.
+    pub vector: Option<u8>,
     /// Virtual time after it, ns.
     pub virtual_ns: u64,
-    /// Its linear address.
+    /// Its linear address; for a delivery that of the instruction to which the handler returns.
     pub ip: u64,
     /// Its symbol.
     pub symbol: Option<String>,
-    /// The disassembled instruction.
+    /// The disassembled instruction; nothing for a delivery.
     pub instruction: Option<String>,
     /// Process id of the task that executed it.
     pub pid: Option<u32>,
@@ -73,6 +75,8 @@ pub struct Writers {
     pub count: Option<u64>,
     /// The last of them, oldest first.
     pub last: Vec<Writer>,
+    /// Whether something else has changed the range since the last of them, as far as that can be read at the end.
+    pub changed_after: Option<bool>,
 }
 
 /// `ADDRESS` or `ADDRESS:LENGTH`.
@@ -135,7 +139,24 @@ pub fn who_wrote(
         (writer.pid, writer.task) = task.unzip();
     }
     let count = (last.len() < most).then_some(last.len() as u64);
-    Ok(Writers { low, high, symbol: guest.target().symbol(low), count, last })
+    let left = last.last().filter(|_| high - low < WATCH_VALUE as u64).map(|writer| writer.new.clone());
+    let changed_after = match left {
+        Some(left) => at_end(&mut timeline, before, (low, high))?.map(|now| now != left),
+        None => None,
+    };
+    Ok(Writers { low, high, symbol: guest.target().symbol(low), count, last, changed_after })
+}
+
+/// What the range holds at the end of what is asked about, if it is mapped there.
+fn at_end(
+    timeline: &mut Timeline,
+    before: Before,
+    (low, high): (u64, u64),
+) -> Result<Option<String>, QuestionError> {
+    timeline.goto(before.unwrap_or(Position::BeforeEnd(0)))?;
+    let mut bytes = vec![0; usize::try_from(high - low + 1).unwrap_or_default()];
+    let read = timeline.session().core().peek_prefix(low, &mut bytes);
+    Ok((read == bytes.len()).then(|| hex(&bytes)))
 }
 
 /// Says of each write but the first whether the range was as the write before it had left it.
@@ -178,13 +199,16 @@ impl Ring {
         let at = CodeAddress::of(core, hit.ip);
         let ip = at.linear;
         let moment = core.moment();
+        // The handler may run in another mode.
+        let decoded = core.decode_original(ip).filter(|_| hit.delivery.is_none());
         let value = |bytes: &[u8]| hex(bytes.get(..usize::from(hit.len)).unwrap_or_default());
         self.last.push_back(Writer {
-            position: moment.icount.saturating_sub(1),
+            position: moment.icount.saturating_sub(hit.delivery.is_none().into()),
+            vector: hit.delivery,
             virtual_ns: moment.virtual_ns,
             ip,
             symbol: at.symbol(&self.target),
-            instruction: core.decode_original(ip).map(|instruction| instruction.to_string()),
+            instruction: decoded.map(|instruction| instruction.to_string()),
             pid: None,
             task: None,
             address: hit.address,

@@ -85,6 +85,8 @@ pub struct Search {
     before: Option<Moment>,
     /// Accesses at that moment count: they are those of the instruction before it.
     last_access: bool,
+    /// Whether what the delivery of an exception or interrupt stores is an access.
+    deliveries: bool,
     /// Whether the first match is sufficient.
     first: bool,
     witness: Option<Witness>,
@@ -125,6 +127,7 @@ impl Search {
             after,
             before: None,
             last_access: false,
+            deliveries: true,
             first: true,
             witness: None,
             asked: Vec::new(),
@@ -142,6 +145,12 @@ impl Search {
     #[must_use]
     pub fn with_last_access(self) -> Self {
         Self { last_access: true, ..self }
+    }
+
+    /// Counts the accesses of instructions alone.
+    #[must_use]
+    pub fn of_instructions(self) -> Self {
+        Self { deliveries: false, ..self }
     }
 
     /// Reports all matches to a witness.
@@ -364,6 +373,14 @@ impl TrapInterposer for Scout<'_, '_> {
             None => {
                 self.pass(|i| i.watched(core, hit));
             }
+        }
+    }
+
+    fn delivered(&mut self, core: &mut Core, hit: &WatchHit) {
+        let Some((search, point)) = self.point_of(hit.id) else { return };
+        if search.deliveries && matches!(search.points.get(point), Some(StopPoint::Watch(_))) {
+            search.tell(core, point, Some(hit));
+            search.met(core, point);
         }
     }
 

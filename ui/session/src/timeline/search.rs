@@ -233,7 +233,7 @@ pub(super) struct Here {
 fn wrote_return(caller: Caller, before: Moment) -> Search {
     let low = caller.place;
     let watch = Watch { kind: WatchKind::Write, low, high: low.saturating_add(caller.word - 1) };
-    let search = Search::last_before(vec![StopPoint::Watch(watch)], before);
+    let search = Search::last_before(vec![StopPoint::Watch(watch)], before).of_instructions();
     search.accepting(Box::new(move |core, _| {
         let mut bytes = [0; 8];
         let read = bytes.get_mut(..caller.word as usize).map(|bytes| core.peek(low, bytes));
