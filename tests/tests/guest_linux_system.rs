@@ -453,3 +453,49 @@ fn guest_linux_what_a_kernel_lacks_is_refused_with_the_reason() {
     assert!(refused("embedded:ia32", "syscall::open:entry").contains("syscall has probes for Linux only"));
     assert!(refused(".guests/gnumach", "proc:::create").contains("proc has probes for Linux only"));
 }
+
+/// A 32-bit program whose vectors and times are laid out in its own way.
+const NARROW: &str = r#"
+static int call(int number, int a, int b, int c) {
+    int result;
+    __asm__ volatile("int $0x80" : "=a"(result) : "a"(number), "b"(a), "c"(b), "d"(c) : "memory");
+    return result;
+}
+void _start(void) {
+    struct { const char *base; int length; } vector[1] = { { "narrow\n", 7 } };
+    int time[2] = { 0, 12345 };
+    call(162, (int)time, 0, 0);
+    call(146, 1, (int)vector, 1);
+    call(1, 0, 0, 0);
+}
+"#;
+
+/// Structs of 32-bit programs were shown by the layout that the kernel's own have: an `iov_base` of two words.
+#[test]
+fn guest_linux_structs_of_a_32_bit_program_are_not_read_by_the_layout_of_64_bits() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("user.c"), NARROW).unwrap();
+    let flags =
+        "-m32 -O1 -static -nostdlib -ffreestanding -fno-pic -no-pie -fno-stack-protector -o user user.c";
+    let compiled =
+        std::process::Command::new("gcc").args(flags.split(' ')).current_dir(folder.path()).status();
+    assert!(compiled.unwrap().success());
+    let initrd = cloud().image(folder.path(), &[], &["user"], "/user\npoweroff -f\n").unwrap();
+    let (kernel, initrd) = (guest("linux-cloud-amd64"), initrd.display().to_string());
+    let mut args = vec!["run", &kernel, "--initrd", &initrd, "--append", QUICK, "--console", "none", "-q"];
+    args.extend([
+        "--header",
+        "name",
+        "--rpn",
+        "syscall::writev:entry {}",
+        "--rpn",
+        "syscall::nanosleep*:entry {}",
+    ]);
+    let ran = trapline_from_init(folder.path(), &args);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let of = |call: &str| ran.out.lines().find(|line| line.contains(call) && line.contains("name=user"));
+    let (write, sleep) = (of("syscall:vmlinux:writev").unwrap(), of("syscall:vmlinux:nanosleep").unwrap());
+    assert!(write.contains("vec=0x") && !write.contains("iov_base"), "{write}");
+    // Two words of 32 bits are the same in both.
+    assert!(sleep.contains("tv_nsec=12345"), "{sleep}");
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use trapline_d::{GuestArgument, GuestTypeId};
 use trapline_providers::{Probe, Site, Typed, TypedLog};
-use trapline_rpn::Argument;
+use trapline_rpn::{Argument, Width};
 use trapline_trace::{Call, CallArgument, CallForm, Field, Layout, Members, Pointee, Shape};
 
 use super::GuestTypes;
@@ -16,6 +16,9 @@ use super::shapes::Reader;
 
 /// System calls whose `buf` has `count` bytes.
 const WRITES: [&str; 2] = ["write", "pwrite64"];
+/// How the names of a 64-bit kernel's handlers for 32-bit programs begin, and of those with types of their own.
+const OF_32_BITS: &str = "__ia32_";
+const COMPAT: &str = "__ia32_compat_sys_";
 /// Bytes of the prefix of a piece of data.
 const PREFIX: u32 = 3;
 
@@ -49,10 +52,14 @@ impl Typed for GuestTypes {
             return None;
         }
         let reader = Reader { types: self, is_syscall };
+        let within = site.within.as_deref().unwrap_or_default();
+        let narrow = is_syscall && self.target.width() == Width::W64 && within.starts_with(OF_32_BITS);
+        let own_types = within.starts_with(COMPAT);
         let shown = arguments.iter().enumerate().skip(first);
         let mut arguments: Vec<CallArgument> = shown
             .map(|(n, argument)| {
                 let (shape, type_name) = reader.shape(probe, &names, n, &argument.ty);
+                let shape = if narrow { of_32_bits(shape, own_types) } else { shape };
                 let name = match form {
                     CallForm::Entry => name_of(&names, n),
                     CallForm::Return | CallForm::TailCall => String::new(),
@@ -75,6 +82,35 @@ impl Typed for GuestTypes {
         let layout = Arc::new(Layout::Call(Call { function, form, words, arguments }));
         Some(TypedLog { code: code.text, most: code.most.max(1), layout })
     }
+}
+
+/// What a call of a 32-bit program passes to a 64-bit kernel. Of a struct, only what lies at the same place for both is shown,
+/// and nothing where the kernel has a handler with types of its own, which its prototype does not tell; there a `long` has
+/// 32 bits.
+fn of_32_bits(shape: Shape, own_types: bool) -> Shape {
+    match shape {
+        Shape::Int { bits, signed } if own_types => Shape::Int { bits: bits.min(32), signed },
+        Shape::Pointer(Pointee::Struct(members)) if own_types || !is_same_in_32_bits(&members) => {
+            Shape::Pointer(Pointee::Unread)
+        }
+        other => other,
+    }
+}
+
+/// Whether the members that are shown follow each other from the start, and none is as wide as a word or as what has another
+/// alignment.
+fn is_same_in_32_bits(members: &Members) -> bool {
+    let mut end = 0;
+    members.fields.iter().all(|field| {
+        let follows =
+            std::mem::replace(&mut end, field.bit_offset.saturating_add(field.bits)) == field.bit_offset;
+        let is_narrow = match field.shape {
+            Shape::Characters => true,
+            Shape::Pointer(_) | Shape::Inside | Shape::Elements => false,
+            _ => field.bits <= 32,
+        };
+        follows && is_narrow
+    })
 }
 
 /// Says which argument holds the length of the text that a system call writes.
