@@ -186,6 +186,11 @@ struct Open {
     began: Moment,
     /// The stack pointer after the return.
     sp: u64,
+    /// Where the return address is, and what it is there.
+    place: u64,
+    caller: u64,
+    /// Bytes of a return address.
+    word: usize,
     /// The linear address to which it returns.
     back: u64,
     task: TaskId,
@@ -194,6 +199,20 @@ struct Open {
 }
 
 impl Open {
+    /// Whether its frame is gone where a function is entered or left with this stack pointer: another frame is where it was,
+    /// or lies above it, and its return address is not in its place any more. Where tasks are not known, or stacks are small,
+    /// a stack pointer above it may be that of another stack: then its return address is still there.
+    fn is_over(&self, core: &Core, task: TaskId, sp: u64) -> bool {
+        self.shares_stack(task, sp) && (self.sp == sp || self.sp < sp && !self.is_in_place(core))
+    }
+
+    /// Whether its return address is where it was.
+    fn is_in_place(&self, core: &Core) -> bool {
+        let mut bytes = [0; 8];
+        let read = bytes.get_mut(..self.word).map(|bytes| core.peek(self.place, bytes));
+        !matches!(read, Some(Ok(()))) || u64::from_le_bytes(bytes) == self.caller
+    }
+
     /// Whether a stack pointer is one of the same stack.
     fn shares_stack(&self, task: TaskId, sp: u64) -> bool {
         self.task == task && (self.sp - 1) >> STACK_BITS == sp.wrapping_sub(1) >> STACK_BITS
@@ -214,7 +233,8 @@ impl Book {
         let word = if core.env().code64() { 8 } else { 4 };
         let top = core.env().gpr(4);
         let mut bytes = [0; 8];
-        core.peek(core.wrap_linear(core.stack().linear(top)), bytes.get_mut(..word)?).ok()?;
+        let place = core.wrap_linear(core.stack().linear(top));
+        core.peek(place, bytes.get_mut(..word)?).ok()?;
         let (caller, sp) = (u64::from_le_bytes(bytes), top.wrapping_add(word as u64));
         let task = self.reader.task_id(core);
         // If the entry is retried after a fault, it is still the same call.
@@ -225,13 +245,23 @@ impl Book {
         {
             return None;
         }
-        self.abandon(task, sp, moment);
+        self.abandon(core, task, sp, moment);
         let depth = self.open.iter().filter(|open| open.task == task).count();
         let (pid, name) = self.reader.task(core).unzip();
         let argument = |n| site.arguments.argument(core, Argument::Number(n)).ok();
         let arguments = (0..ARGUMENTS).map_while(argument).collect();
         let back = CodeAddress::of(core, caller).linear;
-        self.open.push(Open { call: self.all.len(), began: moment, sp, back, task, jumps: false });
+        self.open.push(Open {
+            call: self.all.len(),
+            began: moment,
+            sp,
+            place,
+            caller,
+            word,
+            back,
+            task,
+            jumps: false,
+        });
         self.all.push(Call {
             position: moment.icount,
             virtual_ns: moment.virtual_ns,
@@ -254,9 +284,9 @@ impl Book {
     /// An instruction that may leave the function is about to run; `jumps`: to another function.
     fn leaving(&mut self, core: &Core, jumps: bool) {
         let (task, sp) = (self.reader.task_id(core), core.env().gpr(4));
-        // The innermost call whose frame contains the stack pointer.
+        // The innermost call whose frame contains the stack pointer: that of another stack is farther away.
         let inside = |open: &&mut Open| open.task == task && open.sp > sp;
-        if let Some(open) = self.open.iter_mut().rev().find(inside) {
+        if let Some(open) = self.open.iter_mut().filter(inside).min_by_key(|open| open.sp) {
             open.jumps = jumps;
         }
     }
@@ -275,14 +305,14 @@ impl Book {
         };
         let open = self.open.remove(at);
         let moment = core.moment();
-        self.abandon(open.task, open.sp, moment);
+        self.abandon(core, open.task, open.sp, moment);
         let mask = if core.env().code64() { u64::MAX } else { 0xffff_ffff };
         self.close(&open, moment, Left::Returned, Some(core.env().gpr(0) & mask));
     }
 
-    /// Calls whose frames are below the stack pointer of their task are over.
-    fn abandon(&mut self, task: TaskId, sp: u64, now: Moment) {
-        let is_over = |open: &Open| open.shares_stack(task, sp) && open.sp <= sp;
+    /// Ends the calls whose frames are gone.
+    fn abandon(&mut self, core: &Core, task: TaskId, sp: u64, now: Moment) {
+        let is_over = |open: &Open| open.is_over(core, task, sp);
         let (over, open) = std::mem::take(&mut self.open).into_iter().partition(is_over);
         self.open = open;
         let over: Vec<Open> = over;
