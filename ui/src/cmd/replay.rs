@@ -318,8 +318,8 @@ impl<'a> Replay<'a> {
                 position::shell(shell, outputs, &self.cancelled, self.talk)
             }
             Err(TravelError::Interrupted) => Ok(Said { by: EndedBy::Signal, right: true }),
-            Err(TravelError::FewerHits(hit)) => {
-                Err(Failure::Usage(format!("{hit} was never reached: {}", self.which_hits())))
+            Err(error @ TravelError::FewerHits { .. }) => {
+                Err(Failure::Usage(format!("{error}{}", self.which_hits())))
             }
             Err(error) => Err(travel::failure(error)),
         }
@@ -402,23 +402,25 @@ impl<'a> Replay<'a> {
     fn why_never_reached(&self) -> String {
         match self.args.to.or(self.args.at) {
             Some(hit @ Position::Hit(_)) => {
-                format!("{hit} was never reached: {}", self.which_hits())
+                let have = self.session.counted_hits();
+                let error = TravelError::FewerHits { asked: hit, have };
+                format!("{error}{}", self.which_hits())
             }
             _ => "the position was never reached; give one that lies in the recording (--info shows its end)"
                 .to_owned(),
         }
     }
 
-    /// Why there are too few hits.
+    /// Why there are too few hits, as the end of a sentence.
     fn which_hits(&self) -> &'static str {
         let (asks, own) = (self.args.probes.any(), self.recording.commands().any(Command::inserts));
         match (asks, own, self.own) {
-            (false, false, _) => "the recording has no probes; give an instruction count",
+            (false, false, _) => "; it has no probes, so give an instruction count",
             (true, true, OwnPrograms::LeftOut) => {
-                "fewer hits of the probes of this command line leave a record, and those of the recording's programs, which \
-                 only observe and are left out, do not count"
+                "; those are the hits of the probes of this command line: the recording's programs, which only observe, are \
+                 left out"
             }
-            _ => "fewer hits leave a record",
+            _ => "",
         }
     }
 
@@ -433,8 +435,9 @@ impl<'a> Replay<'a> {
 
 /// How a replay ended, as its data says it, and its exit code.
 fn how_it_ended(followed: &Followed) -> (Ended<'_>, Exit) {
-    let ended =
-        |reason: &str, exit| (Ended { ending: None, reason: reason.to_owned(), exit, warns: false }, exit);
+    let ended = |reason: &str, exit| {
+        (Ended { ending: None, reason: reason.to_owned(), exit, warns: false, is_refused: false }, exit)
+    };
     match followed {
         Followed::End(Some(ending)) => {
             let exit = if *ending == Ending::Interrupted { Exit::Ok } else { Exit::from(ending) };

@@ -24,12 +24,14 @@ pub struct Ended<'a> {
     pub exit: Exit,
     /// Whether `-q` does not silence the reason.
     pub warns: bool,
+    /// Whether there was no run to tell of.
+    pub is_refused: bool,
 }
 
 impl<'a> Ended<'a> {
     /// The end of a run by itself, or by a condition.
     pub fn by(ending: &'a Ending, exit: Exit) -> Self {
-        Self { ending: Some(ending), reason: ending.to_string(), exit, warns: false }
+        Self { ending: Some(ending), reason: ending.to_string(), exit, warns: false, is_refused: false }
     }
 
     /// The end of a run by a failure on the host.
@@ -40,7 +42,8 @@ impl<'a> Ended<'a> {
             Failure::Output(_) | Failure::Write { .. } => "an output could not be written, and the run ended",
             _ => "the run ended",
         };
-        Self { ending: None, reason: reason.to_owned(), exit, warns: false }
+        let is_refused = matches!(failure, Failure::Usage(_));
+        Self { ending: None, reason: reason.to_owned(), exit, warns: false, is_refused }
     }
 }
 
@@ -107,6 +110,10 @@ fn unseen_screen(args: &OutputArgs, session: &Session, talk: &Talk) {
 }
 
 fn report(args: &OutputArgs, session: &mut Session, ended: &Ended<'_>, end: &End, talk: &Talk) {
+    // A position that is not in the run: the failure says it all.
+    if ended.is_refused && end.insns == 0 {
+        return;
+    }
     let stats = session.stats();
     let summary = format!("{} after {}", ended.reason, counted(end.insns, "instruction"));
     if let Some(Ending::ScriptFailed(why)) = ended.ending {

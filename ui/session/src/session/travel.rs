@@ -139,7 +139,7 @@ impl Session {
     }
 
     /// How many hits have left a record since a number of them was asked for.
-    pub(crate) fn counted_hits(&self) -> u64 {
+    pub fn counted_hits(&self) -> u64 {
         self.interposer.as_ref().map_or(0, Interposer::counted_hits)
     }
 

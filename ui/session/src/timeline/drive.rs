@@ -96,8 +96,8 @@ impl Timeline {
         let first = self.ladder.begins();
         let icount = match position {
             Position::At { icount, .. } => icount,
-            Position::Hit(hits) | Position::InHit { hit: hits, .. } => {
-                return self.find_hit_number(hits).map(|(completed, _)| Goal::Moment(completed));
+            Position::Hit(hit) | Position::InHit { hit, .. } => {
+                return self.moment_of_hit(hit).map(Goal::Moment);
             }
             Position::BeforeEnd(0) => return self.end.map(Goal::Moment).ok_or(TravelError::NoEnd),
             Position::BeforeEnd(before) => {

@@ -86,8 +86,13 @@ pub enum TravelError {
     #[error("this run has not ended, so nothing can be counted from its end")]
     NoEnd,
     /// There were fewer hits.
-    #[error("{0} is not in this run: it has fewer hits that leave a record")]
-    FewerHits(Position),
+    #[error("{asked} is not in this run: it has {} that leave{} a record", counted(*have, "hit"), if *have == 1 { "s" } else { "" })]
+    FewerHits {
+        /// What was asked for.
+        asked: Position,
+        /// How many there are.
+        have: u64,
+    },
     /// The caller is not known.
     #[error("the caller of the function at {0:#x} is unknown: the stack does not show it")]
     NoCaller(u64),

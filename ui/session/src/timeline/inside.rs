@@ -184,6 +184,27 @@ impl Timeline {
     /// The position of an operation of the hit with this number, as an instruction count and the number of operations
     /// that the handlers there have executed.
     pub(super) fn find_operation(&mut self, hit: u64, operation: u64) -> Result<(u64, u64), TravelError> {
+        let (runs, own) = self.runs_of_hit(hit)?;
+        let before_all = TravelError::HandlersBefore { hit, icount: self.session.icount() };
+        let Some(run) = runs.get(own) else { return Err(before_all) };
+        let all = run.operations() as u64;
+        if operation > all {
+            return Err(TravelError::Operations { asked: operation, all });
+        }
+        let same = runs.iter().take(own).filter(|other| other.at.icount == run.at.icount);
+        let before: u64 = same.map(|other| other.operations() as u64).sum();
+        Ok((run.at.icount, before + operation))
+    }
+
+    /// The moment of a hit: before the probed instruction, or after the watched access. `next_hit` stops there, too.
+    pub(super) fn moment_of_hit(&mut self, hit: u64) -> Result<Moment, TravelError> {
+        let (runs, own) = self.runs_of_hit(hit)?;
+        let icount = self.session.icount();
+        runs.get(own).map(|run| run.at).ok_or(TravelError::HandlersBefore { hit, icount })
+    }
+
+    /// The handlers that run around a hit, and the number of its own.
+    fn runs_of_hit(&mut self, hit: u64) -> Result<(Vec<HandlerTrace>, usize), TravelError> {
         let (completed, more) = self.find_hit_number(hit)?;
         let icount = completed.icount;
         let mut runs = self.runs_around(icount.saturating_sub(1))?;
@@ -192,14 +213,7 @@ impl Timeline {
         let recorded = runs.iter().enumerate().filter(|(_, run)| run.outcome.recorded());
         let own = usize::try_from(more).ok().and_then(|more| recorded.map(|(n, _)| n).rev().nth(more));
         let own = own.ok_or(TravelError::HandlersBefore { hit, icount })?;
-        let Some(run) = runs.get(own) else { return Err(TravelError::HandlersBefore { hit, icount }) };
-        let all = run.operations() as u64;
-        if operation > all {
-            return Err(TravelError::Operations { asked: operation, all });
-        }
-        let same = runs.iter().take(own).filter(|other| other.at.icount == run.at.icount);
-        let before: u64 = same.map(|other| other.operations() as u64).sum();
-        Ok((run.at.icount, before + operation))
+        Ok((runs, own))
     }
 
     /// The handlers that run at an instruction count, which is entered.

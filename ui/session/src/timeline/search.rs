@@ -186,7 +186,8 @@ impl Timeline {
                 Err(error) => break Err(error),
             }
         };
-        self.return_from(&here, found)?.ok_or(TravelError::FewerHits(Position::Hit(hits)))
+        let have = self.session.counted_hits();
+        self.return_from(&here, found)?.ok_or(TravelError::FewerHits { asked: Position::Hit(hits), have })
     }
 
     /// Saves the position, to return to it after a search.
