@@ -7,19 +7,19 @@ use crossterm::event::Event;
 use trapline_session::{Command, Ending, InputLine, Layer, Moment, Position, Selection, StopPoint};
 
 use crate::hits::{Batch, Hit};
-use crate::scene::{Scene, TypedPlace};
+use crate::scene::{Scene, Spot, TypedPlace};
 
 /// A request to the travelling thread.
 #[derive(Debug, Clone)]
 pub enum Request {
     /// Make a move.
     Move(Move),
-    /// Show memory from this address on.
-    Memory(u64),
+    /// Show memory from this place on.
+    Memory(Spot),
     /// Show memory from this address on, in place of what is shown.
     ScrollMemory(u64),
-    /// Show the fields of the type with this name at an address.
-    Typed(String, u64),
+    /// Show the fields of the type with this name, or so many pointers that lead to one.
+    Typed(String, u32, Spot),
     /// Show the fields of a type.
     Follow(TypedPlace),
     /// Show the memory that was shown before.
@@ -127,6 +127,8 @@ pub enum Move {
     Until(Vec<StopPoint>),
     /// Back to one of these stop points.
     BackTo(Vec<StopPoint>),
+    /// Back to what wrote to the bytes between these addresses.
+    Writer(u64, u64),
 }
 
 /// A message to the thread of the user interface.

@@ -131,11 +131,50 @@ pub struct Source {
     pub line: usize,
 }
 
+/// What the address of shown memory is counted from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Address 0.
+    Zero,
+    /// The structure of the current task, wherever the run is.
+    Task,
+    /// The value of a register, wherever the run is.
+    Register(String),
+}
+
+/// Where memory is shown. What is counted from the task or a register is looked up at each position of the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spot {
+    /// What it is counted from.
+    pub from: Origin,
+    /// Bytes from there, modulo 2^64.
+    pub offset: u64,
+}
+
+impl Spot {
+    /// An address.
+    pub const fn at(address: u64) -> Self {
+        Self { from: Origin::Zero, offset: address }
+    }
+
+    /// The address in a scene; where the task or the register is not known, none of its origin.
+    pub fn address(&self, scene: &Scene) -> u64 {
+        let from = match &self.from {
+            Origin::Zero => Some(0),
+            Origin::Task => scene.task_at,
+            Origin::Register(name) => scene.register(name),
+        };
+        from.unwrap_or(0).wrapping_add(self.offset)
+    }
+}
+
 /// A type at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TypedPlace {
     /// The type.
     pub ty: GuestTypeId,
+    /// How many pointers lead from here to a value of the type.
+    pub pointers: u32,
     /// The linear address.
     pub address: u64,
 }

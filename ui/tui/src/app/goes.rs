@@ -15,7 +15,7 @@ impl App {
     /// Makes a move, now or when the current move is done.
     pub(super) fn go(&mut self, to: Move, aim: Option<usize>, words: String) -> Vec<Effect> {
         self.message = None;
-        self.travel.waits_for_end = false;
+        (self.travel.waits_for_end, self.travel.waits_for_hit) = (false, None);
         if self.travel.busy.is_some() {
             if self.travel.queue.len() < MOST_WAITING {
                 self.travel.queue.push_back((to, aim, words));
@@ -61,7 +61,7 @@ impl App {
         };
         match nth.and_then(|nth| self.shown_hit(nth)) {
             Some(hit) => self.go_to_hit(hit),
-            None => self.no_hit(forwards),
+            None => self.no_hit(forwards, false),
         }
     }
 
@@ -69,13 +69,27 @@ impl App {
         self.shown_hit(self.shown_before(hit)) == Some(hit)
     }
 
-    fn no_hit(&mut self, forwards: bool) -> Vec<Effect> {
+    /// No hit is listed in this direction. A later one is waited for while the run is listed.
+    fn no_hit(&mut self, forwards: bool, of_probe: bool) -> Vec<Effect> {
+        let waits = forwards && self.run.ended.is_none();
+        self.travel.waits_for_hit = waits.then_some(of_probe);
+        if waits {
+            return self.say(format!(
+                "waiting for the next hit; the run is at {}, Esc stops waiting",
+                self.run.listed
+            ));
+        }
         self.play.on = false;
-        self.say(match (forwards, self.run.ended.is_some()) {
-            (true, true) => "no hit comes any more".to_owned(),
-            (true, false) => format!("no later hit is listed yet: the run is at {}", self.run.listed),
-            (false, _) => "there was no hit before".to_owned(),
-        })
+        self.say(if forwards { "no hit comes any more" } else { "there was no hit before" }.to_owned())
+    }
+
+    /// Goes to the hit that is waited for, if it is listed by now, or says that there is none.
+    pub(super) fn go_to_awaited(&mut self) -> Vec<Effect> {
+        match self.travel.waits_for_hit {
+            Some(true) => self.neighbour_of_probe(true),
+            Some(false) => self.neighbour(true),
+            None => Vec::new(),
+        }
     }
 
     /// Goes to the next or the previous hit of the current hit's probe.
@@ -90,7 +104,7 @@ impl App {
         };
         match found {
             Some(hit) => self.go_to_hit(hit),
-            None => self.no_hit(forwards),
+            None => self.no_hit(forwards, true),
         }
     }
 

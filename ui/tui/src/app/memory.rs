@@ -1,13 +1,11 @@
 //! The pane of memory: bytes, or the fields of a type; what is selected there, and where it leads.
 
-use trapline_session::{StopPoint, Watch, WatchKind};
-
 use super::update::moved;
 use super::{App, Effect, Pane};
 use crate::action::Action;
 use crate::hits::free_later;
 use crate::message::{Move, Request};
-use crate::scene::{Field, Scene};
+use crate::scene::{Field, Scene, Spot};
 
 /// Bytes on a line of memory.
 pub const MEMORY_LINE: usize = 16;
@@ -21,8 +19,10 @@ impl App {
     /// A sentence: it is neither.
     pub(super) fn show_memory(&mut self, text: &str) -> Result<Vec<Effect>, String> {
         let request = match cast(text) {
-            Some((name, address)) => Request::Typed(name.to_owned(), self.address(address)?),
-            None => Request::Memory(self.address(text)?),
+            Some((name, pointers, address)) => {
+                Request::Typed(name.to_owned(), pointers, self.spot_of(address)?)
+            }
+            None => Request::Memory(self.spot_of(text)?),
         };
         Ok(self.look_at(request))
     }
@@ -110,15 +110,14 @@ impl App {
         let bytes = scene.memory.get(self.selected.byte..self.selected.byte + scene.word);
         let Some(bytes) = bytes else { return Vec::new() };
         let at = bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
-        self.look_at(Request::Memory(at))
+        self.look_at(Request::Memory(Spot::at(at)))
     }
 
     /// Goes back to what wrote the selected bytes.
     pub(super) fn go_to_writer(&mut self) -> Vec<Effect> {
         let Some((low, length)) = self.selected_memory() else { return Vec::new() };
         let high = low.saturating_add(length - 1);
-        let point = StopPoint::Watch(Watch { kind: WatchKind::Write, low, high });
-        self.go(Move::BackTo(vec![point]), None, format!("to what wrote {low:#x}"))
+        self.go(Move::Writer(low, high), None, format!("to what wrote {low:#x}"))
     }
 
     /// Looks for bytes, a text or a number, after the selected byte.
@@ -153,19 +152,22 @@ impl App {
     }
 }
 
-/// A type and an address: `((struct task_struct *)ADDRESS)`, `(struct task_struct *)ADDRESS`, `struct task_struct ADDRESS`.
-fn cast(text: &str) -> Option<(&str, &str)> {
+/// A type, the number of pointers between an address and a value of it, and the address: `((struct task_struct *)ADDRESS)`,
+/// `(struct file **)ADDRESS`, `struct task_struct ADDRESS`. The first `*` says that the address is one.
+fn cast(text: &str) -> Option<(&str, u32, &str)> {
     let mut text = text.trim();
     while let Some(inside) = unwrapped(text) {
         text = inside.trim();
     }
-    if let Some(rest) = text.strip_prefix('(') {
-        let (ty, address) = rest.split_once(')')?;
-        return Some((ty.trim().trim_end_matches('*').trim(), address.trim()));
-    }
-    let tagged = ["struct ", "union ", "enum "].iter().any(|tag| text.starts_with(tag));
-    let (ty, address) = text.rsplit_once(char::is_whitespace).filter(|_| tagged)?;
-    Some((ty.trim().trim_end_matches('*').trim(), address))
+    let (ty, address) = if let Some(rest) = text.strip_prefix('(') {
+        rest.split_once(')')?
+    } else {
+        let tagged = ["struct ", "union ", "enum "].iter().any(|tag| text.starts_with(tag));
+        text.rsplit_once(char::is_whitespace).filter(|_| tagged)?
+    };
+    let name = ty.trim_end_matches(|c: char| c == '*' || c.is_whitespace());
+    let stars = ty.get(name.len()..).unwrap_or_default().matches('*').count();
+    Some((name.trim(), u32::try_from(stars.saturating_sub(1)).ok()?, address.trim()))
 }
 
 /// What is in parentheses, if these are around all of a text.
@@ -226,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_type_at_an_address_is_written_as_in_c() {
-        let place = Some(("struct task_struct", "rax"));
+        let place = Some(("struct task_struct", 0, "rax"));
         for text in [
             "((struct task_struct *)rax)",
             "(struct task_struct *) rax",
@@ -236,7 +238,9 @@ mod tests {
         ] {
             assert_eq!(cast(text), place, "{text}");
         }
-        assert_eq!(cast("(pid_t *)0x1000"), Some(("pid_t", "0x1000")));
+        assert_eq!(cast("(pid_t *)0x1000"), Some(("pid_t", 0, "0x1000")));
+        assert_eq!(cast("(struct file **)0x1000"), Some(("struct file", 1, "0x1000")));
+        assert_eq!(cast("struct file * * * rsp"), Some(("struct file", 2, "rsp")));
         for text in ["0x1000", "jiffies", "(0x1000)", "(rax", ")"] {
             assert_eq!(cast(text), None, "{text}");
         }

@@ -112,6 +112,8 @@ pub struct Travel {
     pub quiet: bool,
     /// Whether the next move is to the end of the run, when that is known.
     pub waits_for_end: bool,
+    /// Whether the next move is to a later hit, when one is listed: to the next one, or, if true, to that of the same probe.
+    pub waits_for_hit: Option<bool>,
 }
 
 /// The run, as far as it is known.

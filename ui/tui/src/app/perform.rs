@@ -120,6 +120,9 @@ impl App {
         if std::mem::take(&mut self.travel.waits_for_end) {
             return self.say("the end is not waited for".to_owned());
         }
+        if self.travel.waits_for_hit.take().is_some() {
+            return self.say("no hit is waited for".to_owned());
+        }
         if self.stop_export() {
             return Vec::new();
         }

@@ -3,6 +3,7 @@
 use trapline_session::{StopPoint, Timeline, Watch, WatchKind, numbers};
 
 use super::App;
+use crate::scene::{Origin, Spot};
 
 /// The purpose of a typed line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,23 +68,38 @@ impl App {
     /// # Errors
     /// A sentence: the text is none of these.
     pub fn address(&self, text: &str) -> Result<u64, String> {
+        let spot = self.spot_of(text)?;
+        Ok(self.scene.as_ref().map_or(spot.offset, |scene| spot.address(scene)))
+    }
+
+    /// The same, as it can be looked up at another position.
+    ///
+    /// # Errors
+    /// As [`App::address`].
+    pub fn spot_of(&self, text: &str) -> Result<Spot, String> {
         let text = text.trim();
         if let Some(at) = text.rfind(['+', '-']).filter(|at| *at > 0) {
             let (base, offset) = text.split_at(at);
             let (sign, offset) = offset.split_at(1);
-            let offset = numbers::count(offset.trim()).map_err(|error| error.to_string())?;
-            let base = self.address(base)?;
-            return Ok(if sign == "+" { base.wrapping_add(offset) } else { base.wrapping_sub(offset) });
+            let more = numbers::count(offset.trim()).map_err(|error| error.to_string())?;
+            let Spot { from, offset } = self.spot_of(base)?;
+            let offset = if sign == "+" { offset.wrapping_add(more) } else { offset.wrapping_sub(more) };
+            return Ok(Spot { from, offset });
         }
         if text == "curthread" {
-            let task = self.scene.as_ref().and_then(|scene| scene.task_at);
+            let known = self.scene.as_ref().is_some_and(|scene| scene.task_at.is_some());
+            let task = known.then_some(Spot { from: Origin::Task, offset: 0 });
             return task.ok_or_else(|| "the current task is not known here".to_owned());
         }
         if text.starts_with(|c: char| c.is_ascii_digit()) {
-            return numbers::count(text).map_err(|error| error.to_string());
+            return numbers::count(text).map(Spot::at).map_err(|error| error.to_string());
         }
-        let symbol = self.target.symbols().lookup(text).map(|symbol| symbol.addr);
-        let register = || self.scene.as_ref().and_then(|scene| scene.register(&text.to_lowercase()));
+        let symbol = self.target.symbols().lookup(text).map(|symbol| Spot::at(symbol.addr));
+        let name = text.to_lowercase();
+        let register = || {
+            self.scene.as_ref().and_then(|scene| scene.register(&name))?;
+            Some(Spot { from: Origin::Register(name.clone()), offset: 0 })
+        };
         symbol.or_else(register).ok_or_else(|| {
             format!("`{text}` is not an address; write a number, a symbol of the kernel or a register")
         })

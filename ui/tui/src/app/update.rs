@@ -54,6 +54,7 @@ impl App {
                 if self.travel.waits_for_end {
                     effects.extend(self.go_to_end());
                 }
+                effects.extend(self.go_to_awaited());
                 effects
             }
             Input::Failed(why) => self.say(why),
@@ -81,7 +82,7 @@ impl App {
             self.cursor = Some(number);
             self.selected.row = self.row_of(number);
         }
-        Vec::new()
+        self.go_to_awaited()
     }
 
     /// It is time to play the next hit.

@@ -85,6 +85,33 @@ fn the_writer_of_the_selected_byte_and_a_watchpoint_on_it_are_reached() {
 }
 
 #[test]
+fn memory_at_a_register_is_where_the_register_points_at_each_position() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press("]]]xesp+8\n");
+    let pointer = |bench: &Bench| bench.app.scene.as_ref().unwrap().register("esp").unwrap();
+    let at = memory(&bench).0;
+    assert_eq!(at, pointer(&bench) + 8);
+    // `push ebp`.
+    bench.press("s");
+    assert_eq!((memory(&bench).0, pointer(&bench) + 8), (at - 4, at - 4));
+    bench.press("S");
+    assert_eq!(memory(&bench).0, at);
+    bench.press(&format!("x{at:#x}\ns"));
+    assert_eq!(memory(&bench).0, at);
+}
+
+#[test]
+fn bytes_that_no_instruction_has_written_are_not_said_to_be_unwritten() {
+    let mut bench = Bench::new(PLAIN);
+    // The kernel's code, which the loader has put there.
+    bench.press("]]]xdo_fork\n");
+    bench.type_all("4o");
+    bench.settle();
+    let said = bench.app.message.clone().unwrap();
+    assert!(said.contains("no instruction wrote to") && said.contains("another address"), "{said}");
+}
+
+#[test]
 fn a_guest_without_types_is_told_so_in_a_sentence() {
     let mut bench = Bench::new(PLAIN);
     bench.type_all("x(struct task_struct *)esp\n");

@@ -75,6 +75,35 @@ fn a_line_that_is_typed_where_the_guest_has_halted_is_in_the_run() {
 }
 
 #[test]
+fn a_line_where_the_run_has_ended_for_good_is_refused() {
+    let opening = opening(|guest| Arc::new(SameRun(guest)));
+    let limits = Limits::insns(3_000_000);
+    let course = Course::Live { condition: Condition::end(), limits };
+    let mut bench = Bench::of(Opening { course, ..opening }, PLAIN, None);
+    bench.press(">7l");
+    bench.type_all("late\n");
+    bench.settle();
+    bench.wait_for(|app| app.message.is_some());
+    let said = bench.app.message.clone().unwrap();
+    assert!(said.contains("the run ends here, so nothing reads what is typed"), "{said}");
+    assert!(bench.typed.is_empty());
+}
+
+#[test]
+fn the_next_hit_is_waited_for_while_the_run_is_listed() {
+    let mut bench = Bench::new(PLAIN);
+    bench.press("]]]7l");
+    bench.type_all("ls\n");
+    bench.wait_for(|app| app.run.number == 1);
+    let at = bench.app.at();
+    // Whether or not a later hit is listed by now.
+    bench.type_all("]");
+    bench.settle();
+    assert!(bench.app.at() > at, "{:?}", bench.app.message);
+    assert_eq!(bench.app.travel.waits_for_hit, None);
+}
+
+#[test]
 fn the_end_is_waited_for_while_the_run_is_listed() {
     let mut bench = Bench::new(PLAIN);
     bench.press("]]]7l");

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use trapline_emu::{Core, Seg};
 use trapline_interposer::Way;
 use trapline_providers::{Disassembly, disassemble};
+use trapline_session::trapline_d::GuestTypeId;
 use trapline_session::{Command, GuestTypes, How, Operation, Reply, Row, Session, Timeline, Wanted};
 
 use super::channels;
 use super::source::Sources;
 use super::typed;
-use crate::scene::{Handler, Instruction, Register, Scene, Source, TypedPlace};
+use crate::scene::{Handler, Instruction, Register, Scene, Source, Spot, TypedPlace};
 
 /// Most bytes of memory that are shown.
 const MEMORY: usize = 1024;
@@ -74,10 +75,19 @@ pub struct Looker {
 type Function = (Disassembly, Vec<Option<(u32, String)>>);
 
 /// What the pane of memory shows.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Shown {
-    Bytes(u64),
-    Typed(TypedPlace),
+    Bytes(Spot),
+    /// A type, the pointers that lead to a value of it, and where.
+    Typed(GuestTypeId, u32, Spot),
+}
+
+impl Shown {
+    fn spot(&self) -> &Spot {
+        match self {
+            Self::Bytes(spot) | Self::Typed(_, _, spot) => spot,
+        }
+    }
 }
 
 impl Looker {
@@ -87,28 +97,33 @@ impl Looker {
     }
 
     /// Shows bytes.
-    pub fn show_bytes(&mut self, at: u64) {
+    pub fn show_bytes(&mut self, at: Spot) {
         self.memory.push(Shown::Bytes(at));
     }
 
     /// Shows bytes in place of what is shown.
     pub fn scroll_to(&mut self, at: u64) {
         self.memory.pop();
-        self.memory.push(Shown::Bytes(at));
+        self.memory.push(Shown::Bytes(Spot::at(at)));
     }
 
     /// Shows the fields of a type.
-    pub fn show_type(&mut self, place: TypedPlace) {
-        self.memory.push(Shown::Typed(place));
+    pub fn show_type(&mut self, TypedPlace { ty, pointers, address }: TypedPlace) {
+        self.memory.push(Shown::Typed(ty, pointers, Spot::at(address)));
     }
 
-    /// Shows the fields of the type with this name.
+    /// Shows the fields of the type with this name, or a pointer that leads to one.
     ///
     /// # Errors
     /// A sentence: the guest has no such type.
-    pub fn show_named(&mut self, session: &Session, name: &str, address: u64) -> Result<(), String> {
+    pub fn show_named(
+        &mut self,
+        session: &Session,
+        (name, pointers): (&str, u32),
+        spot: Spot,
+    ) -> Result<(), String> {
         let ty = typed::named(self.types(session), name)?;
-        self.show_type(TypedPlace { ty, address });
+        self.memory.push(Shown::Typed(ty, pointers, spot));
         Ok(())
     }
 
@@ -141,12 +156,10 @@ impl Looker {
         scene.frames = session.stack(FRAMES);
         let sp = core.env().gpr(4);
         scene.words = words(session, sp, scene.word);
-        scene.memory_at = match self.memory.last() {
-            None => sp,
-            Some(Shown::Bytes(at)) => *at,
-            Some(Shown::Typed(place)) => place.address,
-        };
-        if let Some(Shown::Typed(place)) = self.memory.last().copied() {
+        let shown = self.memory.last().cloned();
+        scene.memory_at = shown.as_ref().map_or(sp, |shown| shown.spot().address(&scene));
+        if let Some(Shown::Typed(ty, pointers, _)) = shown {
+            let place = TypedPlace { ty, pointers, address: scene.memory_at };
             let types = self.types(timeline.session());
             scene.typed = Some(typed::Reader::new(types, timeline).typed(place));
         }

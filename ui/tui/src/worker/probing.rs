@@ -81,6 +81,14 @@ impl Prober {
             return Err(RECORDED.to_owned());
         }
         let at = timeline.session().icount();
+        // A guest that waits for an interrupt is woken.
+        if let Some((end, ending)) = self.end.as_ref().filter(|(_, ending)| *ending != Ending::Halted)
+            && at >= end.icount
+        {
+            return Err(format!(
+                "the run ends here, so nothing reads what is typed ({ending}); go back first"
+            ));
+        }
         let mut typed: Vec<Typed> = self.more.typed.iter().filter(|typed| typed.at < at).cloned().collect();
         let before = self.more.typed.iter().filter(|typed| typed.at == at).flat_map(|typed| &typed.bytes);
         let here = Typed { at, bytes: before.copied().chain(bytes).collect() };

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 
 use iced_x86::FlowControl;
-use trapline_session::{Arrival, Ending, Found, Position, StopPoint, Timeline, TravelError};
+use trapline_session::{
+    Arrival, Ending, Found, Position, StopPoint, Timeline, TravelError, Watch, WatchKind,
+};
 
 use super::find::find;
 use super::look::Looker;
@@ -13,6 +15,7 @@ use super::probing::{Prober, complete};
 use super::source::{Sources, Substitutions};
 use crate::hits::Hit;
 use crate::message::{Input, Move, Request, Wish};
+use crate::scene::Spot;
 
 /// Most returns of other calls before a step over a call gives up.
 const MOST_RETURNS: usize = 10_000;
@@ -42,7 +45,7 @@ pub fn run(
             Request::Find(wanted, from) => {
                 let found = find(&timeline, &wanted, from, cancel);
                 cancel.store(false, Ordering::Relaxed);
-                let found = found.map(|at| looker.show_bytes(at)).err();
+                let found = found.map(|at| looker.show_bytes(Spot::at(at))).err();
                 told.send(Input::Found(Box::new(looker.look(&mut timeline)), found))
             }
             Request::Memory(_)
@@ -103,7 +106,7 @@ fn show(looker: &mut Looker, timeline: &Timeline, request: Request) -> Result<()
     match request {
         Request::Memory(at) => looker.show_bytes(at),
         Request::ScrollMemory(at) => looker.scroll_to(at),
-        Request::Typed(name, at) => looker.show_named(timeline.session(), &name, at)?,
+        Request::Typed(name, pointers, at) => looker.show_named(timeline.session(), (&name, pointers), at)?,
         Request::Follow(place) => looker.show_type(place),
         Request::MemoryBack => looker.back(),
         _ => {}
@@ -179,6 +182,7 @@ fn go(timeline: &mut Timeline, to: &Move) -> Went {
                 found(timeline.reverse_continue(&points)?, "no breakpoint or watchpoint was met before")
             }
         },
+        Move::Writer(low, high) => to_writer(timeline, *low, *high),
     }
 }
 
@@ -201,6 +205,31 @@ fn found(found: Found, nothing: &str) -> Went {
     Ok(match found {
         Found::Met(_) => None,
         Found::Nothing => Some(nothing.to_owned()),
+    })
+}
+
+/// What may have written to memory beside instructions that use its address.
+const OTHERWISE: &str = "a device, a handler or an instruction that uses another address of the same memory";
+
+/// Most bytes that are compared.
+const COMPARED: u64 = 4096;
+
+/// Goes back to what wrote to a range of memory, by this address. What else has changed it cannot be reached.
+fn to_writer(timeline: &mut Timeline, low: u64, high: u64) -> Went {
+    let held = |timeline: &Timeline| {
+        let mut bytes = vec![0; (high - low).saturating_add(1).min(COMPARED) as usize];
+        let read = timeline.peek(low, &mut bytes);
+        bytes.truncate(read);
+        bytes
+    };
+    let before = held(timeline);
+    let point = StopPoint::Watch(Watch { kind: WatchKind::Write, low, high });
+    Ok(match timeline.reverse_continue(&[point])? {
+        Found::Nothing => Some(format!("no instruction wrote to {low:#x} before; {OTHERWISE} may have")),
+        Found::Met(_) if held(timeline) != before => {
+            Some(format!("the last write to {low:#x} by an instruction; later, {OTHERWISE} has changed it"))
+        }
+        Found::Met(_) => None,
     })
 }
 

@@ -48,6 +48,9 @@ impl<'a> Reader<'a> {
     /// The fields of a type at an address.
     pub fn typed(&self, place: TypedPlace) -> Typed {
         let mut fields = Vec::new();
+        if place.pointers > 0 {
+            return self.pointers(place);
+        }
         match self.stripped(place.ty) {
             GuestType::Composite { members: Some(members), .. } => {
                 self.members(&members, place.address, 0, &mut fields);
@@ -60,9 +63,28 @@ impl<'a> Reader<'a> {
         Typed { type_name: self.name(place.ty), address: place.address, fields, left_out }
     }
 
+    /// A pointer, by itself: no type of the guest's need be that of a pointer to this one.
+    fn pointers(&self, place: TypedPlace) -> Typed {
+        let mut type_name = self.name(place.ty);
+        type_name.push_str(if type_name.ends_with('*') { "" } else { " " });
+        (0..place.pointers).for_each(|_| type_name.push('*'));
+        let (value, leads) = match (self.word_at(place.address, self.word), place.pointers) {
+            (None, _) => ("nothing is mapped here".to_owned(), None),
+            (Some(value), 1) => self.pointer(place.ty, value),
+            (Some(0), _) => ("0".to_owned(), None),
+            (Some(address), more) => {
+                (format!("{address:#x}"), Some(TypedPlace { pointers: more - 1, address, ..place }))
+            }
+        };
+        let (name, size) = (String::new(), self.word);
+        let field = Field { name, type_name: type_name.clone(), address: place.address, size, value, leads };
+        Typed { type_name, address: place.address, fields: vec![field], left_out: 0 }
+    }
+
     fn members(&self, members: &[GuestMember], base: u64, depth: usize, fields: &mut Vec<Field>) {
         for member in members {
-            let place = TypedPlace { ty: member.ty, address: base.wrapping_add(member.bit_offset / 8) };
+            let place =
+                TypedPlace { ty: member.ty, pointers: 0, address: base.wrapping_add(member.bit_offset / 8) };
             match self.stripped(member.ty) {
                 // The members of a struct without a name are those of the struct around it.
                 GuestType::Composite { members: Some(own), .. }
@@ -82,7 +104,7 @@ impl<'a> Reader<'a> {
     fn elements(&self, of: GuestTypeId, length: u64, base: u64, fields: &mut Vec<Field>) {
         let size = self.size(of, 0);
         for n in 0..length.min(MOST as u64) {
-            let place = TypedPlace { ty: of, address: base.wrapping_add(n.wrapping_mul(size)) };
+            let place = TypedPlace { ty: of, pointers: 0, address: base.wrapping_add(n.wrapping_mul(size)) };
             fields.push(self.field(format!("[{n}]"), place, None));
         }
     }
@@ -106,12 +128,12 @@ impl<'a> Reader<'a> {
     ) -> Option<(String, Option<TypedPlace>)> {
         let address = place.address;
         Some(match ty {
-            GuestType::Int { name, size, signed } => {
+            GuestType::Int { name, size, signed } if *size <= 8 => {
                 let value = self.number(address, u64::from(*size), bits, *signed)?;
                 (integer(name, *size, *signed, value), None)
             }
-            GuestType::Enum { size, items, .. } => {
-                let value = self.number(address, u64::from(*size), bits, true)? as i64;
+            GuestType::Enum { size, signed, items, .. } => {
+                let value = self.number(address, u64::from(*size), bits, *signed)? as i64;
                 let named = items.iter().find(|(_, item)| *item == value);
                 (named.map_or_else(|| value.to_string(), |(name, _)| format!("{name} ({value})")), None)
             }
@@ -141,7 +163,7 @@ impl<'a> Reader<'a> {
             text += &format!(" {symbol}");
         }
         let leads = !matches!(target, GuestType::Void | GuestType::Function { .. });
-        (text, leads.then_some(TypedPlace { ty: to, address: value }))
+        (text, leads.then_some(TypedPlace { ty: to, pointers: 0, address: value }))
     }
 
     fn array(&self, of: GuestTypeId, length: u64, address: u64) -> String {
@@ -153,7 +175,8 @@ impl<'a> Reader<'a> {
         let size = self.size(of, 0);
         const SHOWN: u64 = 4;
         let element = |n: u64| {
-            let place = TypedPlace { ty: of, address: address.wrapping_add(n.wrapping_mul(size)) };
+            let place =
+                TypedPlace { ty: of, pointers: 0, address: address.wrapping_add(n.wrapping_mul(size)) };
             match ty {
                 GuestType::Int { .. } | GuestType::Enum { .. } | GuestType::Pointer(_) => {
                     self.value(&ty, place, None).map(|(text, _)| text)
@@ -198,8 +221,11 @@ impl<'a> Reader<'a> {
     /// An integer of so many bytes; of a bit-field, its bits.
     fn number(&self, address: u64, size: u64, bits: Option<(u64, u32)>, signed: bool) -> Option<u64> {
         let (from, count) = bits.unwrap_or((0, size.min(8) as u32 * 8));
-        let bytes = (from + u64::from(count)).div_ceil(8).clamp(1, 8);
-        let value = self.word_at(address, bytes)? >> from.min(63);
+        // A bit-field may begin inside a byte, and so lie in nine of them.
+        let bytes = (from + u64::from(count)).div_ceil(8).clamp(1, 9);
+        let above = if bytes > 8 { self.word_at(address.wrapping_add(8), 1)? } else { 0 };
+        let all = u128::from(above) << 64 | u128::from(self.word_at(address, bytes)?);
+        let value = (all >> from.min(63)) as u64;
         let shift = 64 - count.clamp(1, 64);
         let value = value << shift;
         Some(if signed { ((value as i64) >> shift) as u64 } else { value >> shift })
