@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use serde::Serialize;
-use trapline_emu::{Core, WATCH_VALUE, Watch, WatchHit, WatchKind};
+use trapline_emu::{Access, Core, PAGE, WATCH_VALUE, Watch, WatchHit, WatchKind};
 use trapline_providers::Target;
 
 use super::{Before, QuestionError, Reader, place, timeline};
@@ -60,6 +60,9 @@ pub struct Writer {
     pub changed_before: Option<bool>,
     /// The stack after it, innermost first.
     pub stack: Vec<StackFrame>,
+    /// The physical address of the first byte of the range.
+    #[serde(skip)]
+    paddr: Option<u64>,
 }
 
 /// The writes to a range.
@@ -75,7 +78,8 @@ pub struct Writers {
     pub count: Option<u64>,
     /// The last of them, oldest first.
     pub last: Vec<Writer>,
-    /// Whether something else has changed the range since the last of them, as far as that can be read at the end.
+    /// Whether something else has changed the range since the last of them, or if there is none, since the beginning; as far
+    /// as the same memory can be read then.
     pub changed_after: Option<bool>,
 }
 
@@ -108,6 +112,7 @@ pub fn who_wrote(
         target: Arc::clone(guest.target()),
         reader: Reader::of(timeline.session()),
         most,
+        low,
         last: VecDeque::new(),
     }));
     let search = || {
@@ -139,24 +144,41 @@ pub fn who_wrote(
         (writer.pid, writer.task) = task.unzip();
     }
     let count = (last.len() < most).then_some(last.len() as u64);
-    let left = last.last().filter(|_| high - low < WATCH_VALUE as u64).map(|writer| writer.new.clone());
-    let changed_after = match left {
-        Some(left) => at_end(&mut timeline, before, (low, high))?.map(|now| now != left),
+    let left = match last.last() {
+        Some(writer) => Some(Held { paddr: writer.paddr, bytes: writer.new.clone() }),
+        // As the loader has left it.
+        None if count == Some(0) => held(&mut timeline, Position::At { icount: 0, ordinal: 0 }, (low, high))?,
         None => None,
     };
+    let now = held(&mut timeline, before.unwrap_or(Position::BeforeEnd(0)), (low, high))?;
+    // Another address space may have other memory there.
+    let same = |(left, now): &(Held, Held)| left.paddr == now.paddr && high - low < WATCH_VALUE as u64;
+    let changed_after = left.zip(now).filter(same).map(|(left, now)| left.bytes != now.bytes);
     Ok(Writers { low, high, symbol: guest.target().symbol(low), count, last, changed_after })
 }
 
-/// What the range holds at the end of what is asked about, if it is mapped there.
-fn at_end(
+/// What a range holds.
+struct Held {
+    /// The physical address of its first byte.
+    paddr: Option<u64>,
+    bytes: String,
+}
+
+/// What the range holds at a position, if it is mapped there.
+fn held(
     timeline: &mut Timeline,
-    before: Before,
+    at: Position,
     (low, high): (u64, u64),
-) -> Result<Option<String>, QuestionError> {
-    timeline.goto(before.unwrap_or(Position::BeforeEnd(0)))?;
+) -> Result<Option<Held>, QuestionError> {
+    timeline.goto(at)?;
+    let core = timeline.session().core();
     let mut bytes = vec![0; usize::try_from(high - low + 1).unwrap_or_default()];
-    let read = timeline.session().core().peek_prefix(low, &mut bytes);
-    Ok((read == bytes.len()).then(|| hex(&bytes)))
+    let read = core.peek_prefix(low, &mut bytes);
+    Ok((read == bytes.len()).then(|| Held { paddr: paddr(core, low), bytes: hex(&bytes) }))
+}
+
+fn paddr(core: &Core, at: u64) -> Option<u64> {
+    Some(core.peek_translate(at, Access::Read, false)?.paddr + at % PAGE)
 }
 
 /// Says of each write but the first whether the range was as the write before it had left it.
@@ -184,6 +206,8 @@ struct Ring {
     target: Arc<Target>,
     reader: Reader,
     most: usize,
+    /// The first byte of the range.
+    low: u64,
     last: VecDeque<Writer>,
 }
 
@@ -217,6 +241,7 @@ impl Ring {
             new: value(&hit.new),
             changed_before: None,
             stack: self.reader.stack(&self.target, core, FRAMES),
+            paddr: paddr(core, self.low),
         });
         if self.last.len() > self.most {
             self.last.pop_front();
