@@ -123,15 +123,15 @@ fn what_a_replay_cannot_do_is_told_under_q() {
         ["record", "embedded:ia32", "-n", "fbt::do_fork:entry", "-q", "-o", "r.tlr", "--console", "none"];
     assert_eq!(trapline(folder, &record, "").0, Some(0));
     for (args, said) in [
-        (&["--to", "hit:99"][..], "hit:99 was never reached: fewer hits leave a record"),
+        (&["--to", "hit:99"][..], "hit:99 is not in this run: it has 6 hits that leave a record"),
         (
             &["-n", "fbt::do_exit:entry", "--to", "hit:99"],
-            "hit:99 was never reached: fewer hits of the probes of this command line leave a record, and those of the \
-             recording's programs, which only observe and are left out, do not count",
+            "hit:99 is not in this run: it has 7 hits that leave a record; those are the hits of the probes of this command \
+             line: the recording's programs, which only observe, are left out",
         ),
         (
             &["-n", "fbt::do_exit:entry", "--at", "hit:99"],
-            "hit:99 was never reached: fewer hits of the probes of this command line leave a record",
+            "hit:99 is not in this run: it has 7 hits that leave a record; those are the hits of the probes of this command",
         ),
         (
             &["-n", "fbt::do_exit:entry", "--from", "hit:99"],

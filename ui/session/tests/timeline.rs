@@ -356,10 +356,10 @@ fn positions_that_a_timeline_cannot_reach_are_reported() {
         "11 instructions back from 10 is before the beginning of this history, which begins at instruction 0";
     assert_eq!(said(timeline.back(11).unwrap_err()), before);
     assert_eq!(timeline.position(), count(10));
-    assert_eq!(
-        said(timeline.goto(Position::Hit(1_000_000_000)).unwrap_err()),
-        "hit:1000000000 is not in this run: it has fewer hits that leave a record"
-    );
+    let beyond = said(timeline.goto(Position::Hit(1_000_000_000)).unwrap_err());
+    let number = beyond.strip_prefix("hit:1000000000 is not in this run: it has ");
+    let number = number.and_then(|rest| rest.strip_suffix(" hits that leave a record")).unwrap();
+    assert!(number.parse::<u64>().unwrap() > 0, "{beyond}");
     assert_eq!(timeline.position(), count(10));
     let mut live = Timeline::new(start("ia32"), HISTORY_MEM).unwrap();
     let refused = said(live.goto(Position::BeforeEnd(1)).unwrap_err());
@@ -444,7 +444,12 @@ fn a_recording_is_travelled_in() {
     let records: Vec<Record> = session.records().collect();
     timeline.goto(Position::Hit(3)).unwrap();
     let forks: Vec<u64> = records.iter().map(|record| record.header.icount).collect();
-    assert_eq!(timeline.session().icount(), forks[2] + 1);
+    // Where `next_hit` stops: before the instruction.
+    assert_eq!(timeline.session().icount(), forks[2]);
+    let there = timeline.session().moment();
+    timeline.back(1).unwrap();
+    timeline.next_hit(None).unwrap();
+    assert_eq!(timeline.session().moment(), there);
     timeline.goto(Position::BeforeEnd(0)).unwrap();
     assert_eq!(timeline.session().digest(), session.digest());
     assert_eq!(timeline.step(1).unwrap(), Arrival::End(Some(ending)));

@@ -73,7 +73,15 @@ impl Timeline {
             Ok(resolved) => resolved,
             Err(error) => return Ok(Err(error)),
         };
-        let arrival = self.go_telling(goal, observer)?;
+        // The search for a hit has laid rungs on the way, and the observer is to be told of that way.
+        let by_hit = matches!(position, Position::Hit(_) | Position::InHit { .. });
+        let arrival = match by_hit && self.is_ahead(goal) {
+            true => {
+                self.inside = None;
+                self.advance(goal, observer)?
+            }
+            false => self.go_telling(goal, observer)?,
+        };
         if let (Ok(_), Some(inside)) = (&arrival, entered) {
             self.entered(inside);
         }
@@ -119,14 +127,18 @@ impl Timeline {
         arrival
     }
 
+    fn is_ahead(&self, goal: Goal) -> bool {
+        let now = self.session.moment();
+        match goal {
+            Goal::Count(count) => now.icount < count,
+            Goal::Moment(moment) => now < moment,
+        }
+    }
+
     /// Goes to the goal, from here if this is nearest, otherwise from the last rung before the goal.
     fn go_telling<O: Observer>(&mut self, goal: Goal, observer: &mut O) -> Told<Arrival, O> {
         self.inside = None;
-        let now = self.session.moment();
-        let ahead = match goal {
-            Goal::Count(count) => now.icount < count,
-            Goal::Moment(moment) => now < moment,
-        };
+        let (now, ahead) = (self.session.moment(), self.is_ahead(goal));
         let rung = self.ladder.at_or_before(goal.latest_rung());
         if let Some((_, rung)) = rung.filter(|(at, _)| !ahead || *at > now)
             && let Err(error) = self.climb_to(&rung)
