@@ -22,6 +22,7 @@ fn sample(width: u8) -> Record {
             minor: 1,
             cpu: 0,
             process: 0,
+            tgid: None,
             pid: 42,
             uid: 1000,
             cs: 0x10,
