@@ -9,6 +9,7 @@
 extern volatile unsigned interrupts[256];
 void cpu_rows(void);
 void board_rows(void);
+void line_rows(void);
 
 static uint32_t apic(unsigned at) { return read32(APIC + at); }
 static void set_apic(unsigned at, uint32_t value) { write32(APIC + at, value); }
@@ -361,4 +362,5 @@ void more_rows(void)
     rtc_rows();
     tsc_rows();
     board_rows();
+    line_rows();
 }

@@ -13,7 +13,9 @@ use trapline_tests::root;
 
 /// The exit code that qemu makes of the value 10h.
 const ENDED: i32 = 33;
-const SOURCES: [&str; 5] = ["rows.c", "rows64.S", "devices.c", "msrs.c", "board.c"];
+const SOURCES: [&str; 6] = ["rows.c", "rows64.S", "devices.c", "msrs.c", "board.c", "lines.c"];
+/// The source of entropy on its PCI bus.
+const ENTROPY: &str = "virtio-rng-pci,disable-legacy=on";
 /// What qemu lacks.
 const MISSING: &str = "-";
 
@@ -63,7 +65,8 @@ fn every_row_is_as_under_qemu_or_its_difference_is_explained() {
     let folder = folder(&[("file", b"abc")]);
     let folder = folder.path();
     kernel(folder, true);
-    let ran = trapline(folder, &["run", "rows", "--fw-cfg", "opt/rows=file"]);
+    let ran =
+        trapline(folder, &["run", "rows", "--fw-cfg", "opt/rows=file", "--virtio", "pci", "--virtio-rng"]);
     assert_eq!(ran.code, ENDED, "{}\n{}", ran.err, ran.out);
     assert!(ran.out.ends_with("rows: end\n"));
     let qemu = stored("cpu-rows.txt");
@@ -99,7 +102,11 @@ fn qemu_still_prints_the_stored_rows() {
     let folder = folder(&[("file", b"abc")]);
     let folder = folder.path();
     kernel(folder, false);
-    let ran = under_qemu(folder, &["-m", "256", "-fw_cfg", "name=opt/rows,file=file", "-kernel", "rows"]);
+    let devices = ["-m", "256", "-icount", "shift=0,sleep=off", "-serial", "null", "-device", ENTROPY];
+    let ran = under_qemu(
+        folder,
+        &[&devices[..], &["-fw_cfg", "name=opt/rows,file=file", "-kernel", "rows"]].concat(),
+    );
     assert_eq!(ran.code, ENDED, "{}", ran.err);
     assert_eq!(ran.out, stored("cpu-rows.txt"));
 }

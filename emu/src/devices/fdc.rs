@@ -216,9 +216,10 @@ impl Fdc {
         }
     }
 
-    /// Level of the interrupt line: the pin, through the gate of the digital output register.
+    /// Level of the interrupt line: the pin. A PC/AT's adapter gates it by bit 3 of the digital output register; QEMU's does
+    /// not, and a kernel that was written with QEMU at hand may leave the bit clear.
     pub fn irq(&self) -> bool {
-        self.pin && self.dor & DOR_DMA_GATE != 0
+        self.pin
     }
 
     /// Reads a register.
@@ -237,8 +238,9 @@ impl Fdc {
         }
     }
 
-    /// Writes a register. In reset only the digital output register can be written.
-    pub fn write(&mut self, register: Register, value: u8) {
+    /// Writes a register; true if the interrupt line was low for a moment, whatever its level is now. In reset only the
+    /// digital output register can be written.
+    pub fn write(&mut self, register: Register, value: u8) -> bool {
         let running = self.dor & DOR_RUN != 0;
         match register {
             Register::DigitalOutput => {
@@ -255,12 +257,14 @@ impl Fdc {
                 self.dsr = value & !DSR_RESET;
                 if value & (DSR_RESET | DSR_POWER_DOWN) != 0 {
                     self.reset();
+                    return true;
                 }
             }
             Register::Fifo => self.write_command(value),
             Register::DigitalInput => self.dsr = self.dsr & !3 | value & 3,
             Register::StatusA | Register::StatusB => {}
         }
+        false
     }
 
     fn main_status(&self) -> u8 {

@@ -145,17 +145,17 @@ impl Hpet {
 
     /// Where a comparator's interrupt goes.
     pub fn line(&self, n: u8) -> Line {
-        let route = self.comparators.get(usize::from(n)).map_or(0, |c| (c.config & ROUTE) >> 9);
         match n {
             0 if self.replaces_legacy() => Line::Irq(0),
             1 if self.replaces_legacy() => Line::Irq(8),
-            _ => Line::Pin(route as u8),
+            _ => Line::Pin(PIN),
         }
     }
 
-    /// Whether a level-triggered comparator asks for service.
-    pub fn level(&self, n: u8) -> bool {
-        self.status >> n & 1 != 0
+    /// Whether a level-triggered comparator asks for service; `None` if it makes edges.
+    pub fn level(&self, n: u8) -> Option<bool> {
+        let c = self.comparators.get(usize::from(n))?;
+        (c.config & LEVEL != 0).then_some(c.config & ENABLED != 0 && self.status >> n & 1 != 0)
     }
 
     fn register(&self, at: u16, now_ns: u64) -> u64 {
@@ -206,7 +206,10 @@ impl Hpet {
         let Some(c) = self.comparators.get_mut(n) else { return };
         match field {
             0x00 => {
-                c.config = merged(c.config) & WRITABLE;
+                let config = merged(c.config) & WRITABLE;
+                // A route that the comparator does not have is not taken (2.3.8).
+                let supported = (config & ROUTE) >> 9 == u64::from(PIN);
+                c.config = if supported { config } else { config & !ROUTE | c.config & ROUTE };
                 if c.config & LEVEL == 0 {
                     self.status &= !(1 << n);
                 }
@@ -270,9 +273,20 @@ mod tests {
         let mut h = running();
         h.write(0x140, 4, (ENABLED | LEVEL | 2 << 9) as u32, 1000);
         h.write(0x148, 4, 1, 1000);
-        assert_eq!((h.advance(1010), h.level(2), h.line(2)), (0, true, Line::Pin(2)));
+        assert_eq!((h.advance(1010), h.level(2), h.line(2)), (0, Some(true), Line::Pin(2)));
         h.write(0x20, 4, 4, 1020);
-        assert!(!h.level(2));
+        assert_eq!(h.level(2), Some(false));
+        h.write(0x148, 4, 5, 1020);
+        h.advance(1050);
+        assert_eq!(h.level(2), Some(true));
+        h.write(0x140, 4, (LEVEL | 4 << 9) as u32, 1050);
+        assert_eq!(
+            (h.level(2), h.read(0x140, 4, 1050) >> 9 & 0x1f),
+            (Some(false), 2),
+            "disabled, its route unchanged"
+        );
+        h.write(0x140, 4, ENABLED as u32, 1050);
+        assert_eq!(h.level(2), None);
         h.write(0x10, 4, 3, 1020);
         assert_eq!([h.line(0), h.line(1), h.line(2)], [Line::Irq(0), Line::Irq(8), Line::Pin(2)]);
     }

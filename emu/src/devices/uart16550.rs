@@ -1,14 +1,19 @@
 //! The 16550A UART (National Semiconductor PC16550D data sheet), without its baud-rate timing.
 //!
-//! Transmission is instant: the byte is the return value of [`Uart::write`] and the transmitter is empty again at
+//! Transmission is instant: the byte is part of the result of [`Uart::write`] and the transmitter is empty again at
 //! once. Reception has two stages: [`Uart::push_input`] puts bytes on the wire, [`Uart::receive`] moves one of them
-//! into the receiver; the attachment paces it by [`Uart::char_time_ns`]. Nothing is ever overrun: a byte waits on the
-//! wire until the receiver has room. Not modelled: parity, framing errors, breaks and DMA modes.
-
-use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+//! into the receiver; the attachment paces it by [`Uart::char_time_ns`]. Input is never overrun: a byte waits on the
+//! wire until the receiver has room. A guest that talks to itself in loop-back can overrun its receiver. Not modelled:
+//! parity, framing errors, breaks and DMA modes.
+//!
+//! An interrupt controller that looks for edges sees a cause that ends and comes again only when the line falls in
+//! between. The line therefore falls when a byte is written to the transmitter, although that is empty again at once,
+//! and the time-out of the receiver takes its four character times again after each read.
 
 use bitflags::bitflags;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
 
 bitflags! {
     /// Interrupt enable register (data sheet 8.7).
@@ -33,7 +38,7 @@ bitflags! {
         const RTS = 0x02;
         /// General output 1.
         const OUT1 = 0x04;
-        /// General output 2: on a PC it gates the interrupt line.
+        /// General output 2.
         const OUT2 = 0x08;
         /// Loop-back.
         const LOOP = 0x10;
@@ -41,18 +46,36 @@ bitflags! {
 }
 
 const LSR_DATA_READY: u8 = 0x01;
+const LSR_OVERRUN: u8 = 0x02;
 const LSR_IDLE: u8 = 0x60;
 const LCR_DLAB: u8 = 0x80;
 const FCR_ENABLE: u8 = 0x01;
 const FCR_CLEAR_RX: u8 = 0x02;
+const FCR_CLEAR_TX: u8 = 0x04;
 const MSR_LINES: u8 = 0xf0;
 const MSR_RI: u8 = 0x40;
 /// Carrier, data set ready and clear to send: a terminal is attached.
 const MSR_ATTACHED: u8 = 0xb0;
 const FIFO_DEPTH: usize = 16;
+/// Character times without a byte or a read after which the receiver's FIFO times out (data sheet, "FIFO interrupt mode
+/// operation").
+const TIME_OUT_CHARACTERS: u64 = 4;
+
+/// IIR bits 3-0: an empty transmitter, and none.
+const TRANSMITTER_EMPTY: u8 = 0x02;
+const NO_CAUSE: u8 = 0x01;
+
+/// What a write to a register does outside of the chip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The byte that left through the transmitter.
+    pub sent: Option<u8>,
+    /// The interrupt line was low for a moment, whatever its level is now.
+    pub fell: bool,
+}
 
 /// One 16550A with the host's input waiting on its wire.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uart {
     ier: Ier,
     fcr: u8,
@@ -64,6 +87,24 @@ pub struct Uart {
     thre_pending: bool,
     rx: VecDeque<u8>,
     wire: VecDeque<u8>,
+    /// A received byte was lost.
+    overrun: bool,
+    /// The receiver's FIFO has timed out.
+    timed_out: bool,
+    /// When it does, in ns.
+    time_out_ns: Option<u64>,
+}
+
+impl Hash for Uart {
+    /// The parts that follow the FIFO in time count while they are in use: a port that is silent has the digest that it had
+    /// before they were modelled.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.ier, self.fcr, self.lcr, self.mcr, self.msr, self.scratch, self.divisor).hash(state);
+        (self.thre_pending, &self.rx, &self.wire).hash(state);
+        if self.overrun || self.timed_out || self.time_out_ns.is_some() {
+            (self.overrun, self.timed_out, self.time_out_ns).hash(state);
+        }
+    }
 }
 
 impl Default for Uart {
@@ -74,7 +115,7 @@ impl Default for Uart {
 
 impl super::Stored for Uart {
     const NAME: &str = "16550 serial port";
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
 }
 
 impl Uart {
@@ -91,20 +132,23 @@ impl Uart {
             thre_pending: false,
             rx: VecDeque::new(),
             wire: VecDeque::new(),
+            overrun: false,
+            timed_out: false,
+            time_out_ns: None,
         }
     }
 
     /// Reads register `reg` (0 to 7, address lines A2-A0); other bits of `reg` are ignored.
-    pub fn read(&mut self, reg: u8) -> u8 {
+    pub fn read(&mut self, reg: u8, now_ns: u64) -> u8 {
         match reg & 7 {
             0 if self.dlab() => self.divisor.to_le_bytes()[0],
-            0 => self.rx.pop_front().unwrap_or(0),
+            0 => self.take_received(now_ns),
             1 if self.dlab() => self.divisor.to_le_bytes()[1],
             1 => self.ier.bits(),
             2 => self.read_iir(),
             3 => self.lcr,
             4 => self.mcr.bits(),
-            5 => LSR_IDLE | if self.rx.is_empty() { 0 } else { LSR_DATA_READY },
+            5 => self.read_lsr(),
             6 => {
                 let value = self.msr;
                 self.msr &= MSR_LINES;
@@ -114,11 +158,11 @@ impl Uart {
         }
     }
 
-    /// Writes register `reg` (0 to 7); the result is the byte that left through the transmitter, if any.
-    pub fn write(&mut self, reg: u8, value: u8) -> Option<u8> {
+    /// Writes register `reg` (0 to 7).
+    pub fn write(&mut self, reg: u8, value: u8, now_ns: u64) -> Written {
         match reg & 7 {
             0 if self.dlab() => self.divisor = (self.divisor & 0xff00) | u16::from(value),
-            0 => return self.transmit(value),
+            0 => return self.transmit(value, now_ns),
             1 if self.dlab() => self.divisor = (self.divisor & 0x00ff) | (u16::from(value) << 8),
             1 => self.write_ier(value),
             2 => self.write_fcr(value),
@@ -130,12 +174,13 @@ impl Uart {
             5 | 6 => {}
             _ => self.scratch = value,
         }
-        None
+        Written::default()
     }
 
-    /// Level of the interrupt line as the PC wires it: the chip's INTR, gated by OUT2.
+    /// Level of the interrupt line: the chip's INTR. A PC/AT's adapter gates it by OUT2; QEMU's does not, and kernels that
+    /// were written with QEMU at hand never set OUT2.
     pub fn irq(&self) -> bool {
-        self.mcr.contains(Mcr::OUT2) && self.cause() != 0x01
+        self.cause() != NO_CAUSE
     }
 
     /// Puts bytes from outside on the wire, after those that already wait there.
@@ -149,14 +194,25 @@ impl Uart {
     }
 
     /// Moves one byte from the wire into the receiver if [`Uart::can_receive`]; returns whether it did.
-    pub fn receive(&mut self) -> bool {
+    pub fn receive(&mut self, now_ns: u64) -> bool {
         if !self.can_receive() {
             return false;
         }
         if let Some(byte) = self.wire.pop_front() {
-            self.rx.push_back(byte);
+            self.take_in(byte, now_ns);
         }
         true
+    }
+
+    /// When [`Uart::time_out`] is to be called.
+    pub fn time_out_ns(&self) -> Option<u64> {
+        self.time_out_ns
+    }
+
+    /// Four character times have passed without a byte and without a read.
+    pub fn time_out(&mut self) {
+        self.time_out_ns = None;
+        self.timed_out = true;
     }
 
     /// Nanoseconds that one character of ten bits takes at the programmed divisor of a 1.8432 MHz clock.
@@ -176,15 +232,49 @@ impl Uart {
         if self.fifo_enabled() { FIFO_DEPTH } else { 1 }
     }
 
-    fn transmit(&mut self, value: u8) -> Option<u8> {
+    /// A full receiver loses a byte: the new one if there is a FIFO, the old one if not (data sheet 8.4).
+    fn take_in(&mut self, byte: u8, now_ns: u64) {
+        if self.rx.len() >= self.depth() {
+            self.overrun = true;
+            if self.fifo_enabled() {
+                return;
+            }
+            self.rx.clear();
+        }
+        self.rx.push_back(byte);
+        self.await_time_out(now_ns);
+    }
+
+    fn take_received(&mut self, now_ns: u64) -> u8 {
+        let byte = self.rx.pop_front().unwrap_or(0);
+        self.timed_out = false;
+        self.await_time_out(now_ns);
+        byte
+    }
+
+    /// The FIFO's time begins anew, unless it is over.
+    fn await_time_out(&mut self, now_ns: u64) {
+        let waits = self.fifo_enabled() && !self.rx.is_empty() && !self.timed_out;
+        let time = TIME_OUT_CHARACTERS * self.char_time_ns();
+        self.time_out_ns = waits.then(|| now_ns.saturating_add(time));
+    }
+
+    /// The interrupt of the empty transmitter ends and comes again: the byte leaves at once.
+    fn transmit(&mut self, value: u8, now_ns: u64) -> Written {
+        self.thre_pending = false;
+        let fell = !self.irq();
         self.thre_pending = true;
-        if !self.mcr.contains(Mcr::LOOP) {
-            return Some(value);
+        if self.mcr.contains(Mcr::LOOP) {
+            self.take_in(value, now_ns);
+            return Written { sent: None, fell };
         }
-        if self.rx.len() < self.depth() {
-            self.rx.push_back(value);
-        }
-        None
+        Written { sent: Some(value), fell }
+    }
+
+    fn read_lsr(&mut self) -> u8 {
+        let ready = if self.rx.is_empty() { 0 } else { LSR_DATA_READY };
+        let overrun = if std::mem::take(&mut self.overrun) { LSR_OVERRUN } else { 0 };
+        LSR_IDLE | ready | overrun
     }
 
     /// Enabling the THRE interrupt while the transmitter is empty raises it (data sheet 8.7).
@@ -196,18 +286,22 @@ impl Uart {
         self.ier = new;
     }
 
-    /// Turning the FIFOs on or off empties them (data sheet 8.5).
+    /// Turning the FIFOs on or off empties them (data sheet 8.5). An emptied transmitter interrupts, as QEMU's does.
     fn write_fcr(&mut self, value: u8) {
         let toggled = (value ^ self.fcr) & FCR_ENABLE != 0;
         if toggled || value & FCR_CLEAR_RX != 0 {
             self.rx.clear();
+            (self.timed_out, self.time_out_ns) = (false, None);
+        }
+        if toggled || value & FCR_CLEAR_TX != 0 {
+            self.thre_pending |= self.ier.contains(Ier::THRE);
         }
         self.fcr = if value & FCR_ENABLE != 0 { value & 0xc9 } else { 0 };
     }
 
     fn read_iir(&mut self) -> u8 {
         let cause = self.cause();
-        if cause == 0x02 {
+        if cause == TRANSMITTER_EMPTY {
             self.thre_pending = false;
         }
         cause | if self.fifo_enabled() { 0xc0 } else { 0 }
@@ -215,15 +309,19 @@ impl Uart {
 
     /// The pending interrupt of highest priority as IIR bits 3-0; 1 is none (data sheet table IV).
     fn cause(&self) -> u8 {
-        if self.ier.contains(Ier::RDA) && !self.rx.is_empty() {
-            // Below the trigger level the character time-out is due at once: input is never in mid-flight.
-            if self.fifo_enabled() && self.rx.len() < self.trigger() { 0x0c } else { 0x04 }
+        let full = !self.rx.is_empty() && (!self.fifo_enabled() || self.rx.len() >= self.trigger());
+        if self.ier.contains(Ier::RLS) && self.overrun {
+            0x06
+        } else if self.ier.contains(Ier::RDA) && self.timed_out {
+            0x0c
+        } else if self.ier.contains(Ier::RDA) && full {
+            0x04
         } else if self.ier.contains(Ier::THRE) && self.thre_pending {
-            0x02
+            TRANSMITTER_EMPTY
         } else if self.ier.contains(Ier::MODEM) && self.msr & !MSR_LINES != 0 {
             0x00
         } else {
-            0x01
+            NO_CAUSE
         }
     }
 
@@ -255,95 +353,5 @@ impl Uart {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn divisor_latch_hides_data_and_ier() {
-        let mut uart = Uart::new();
-        uart.write(3, 0x83);
-        assert_eq!(uart.write(0, 0x01), None);
-        uart.write(1, 0x00);
-        assert_eq!((uart.read(0), uart.read(1)), (1, 0));
-        assert_eq!(uart.char_time_ns(), 86_805);
-        uart.write(3, 0x03);
-        assert_eq!(uart.write(0, b'A'), Some(b'A'));
-        assert_eq!(uart.read(1), 0);
-    }
-
-    #[test]
-    fn thre_interrupt_is_raised_by_enabling_and_cleared_by_reading_iir() {
-        let mut uart = Uart::new();
-        uart.write(1, 0x02);
-        assert!(uart.irq());
-        assert_eq!(uart.read(2), 0x02);
-        assert!(!uart.irq());
-        assert_eq!(uart.read(2), 0x01);
-        uart.write(0, b'x');
-        assert!(uart.irq());
-        uart.write(1, 0);
-        assert!(!uart.irq());
-    }
-
-    #[test]
-    fn out2_gates_the_line() {
-        let mut uart = Uart::new();
-        uart.write(1, 0x02);
-        uart.write(4, 0x03);
-        assert!(!uart.irq());
-        uart.write(4, 0x0b);
-        assert!(uart.irq());
-    }
-
-    #[test]
-    fn input_waits_on_the_wire_until_there_is_room() {
-        let mut uart = Uart::new();
-        uart.write(1, 0x01);
-        uart.push_input(b"ab");
-        assert_eq!(uart.read(5), 0x60);
-        assert!(uart.receive());
-        assert!(!uart.receive(), "without FIFOs the receiver holds one byte");
-        assert_eq!(uart.read(5), 0x61);
-        assert_eq!(uart.read(2), 0x04);
-        assert_eq!(uart.read(0), b'a');
-        assert!(!uart.irq());
-        assert!(uart.receive());
-        assert_eq!(uart.read(0), b'b');
-    }
-
-    #[test]
-    fn fifo_trigger_and_time_out() {
-        let mut uart = Uart::new();
-        uart.write(2, 0x81);
-        uart.write(1, 0x01);
-        uart.push_input(&[0; 20]);
-        assert!(uart.receive());
-        assert_eq!(uart.read(2), 0xcc);
-        while uart.receive() {}
-        assert_eq!(uart.read(2), 0xc4);
-        uart.write(2, 0x83);
-        assert_eq!(uart.read(2), 0xc1);
-        assert!(uart.can_receive(), "the four bytes still on the wire were not lost");
-    }
-
-    #[test]
-    fn loop_back_as_linux_probes_it() {
-        let mut uart = Uart::new();
-        uart.write(4, 0x1a);
-        assert_eq!(uart.read(6) & 0xf0, 0x90);
-        assert_eq!(uart.write(0, 0x5a), None);
-        assert_eq!(uart.read(0), 0x5a);
-        uart.write(4, 0x0b);
-        assert_eq!(uart.read(6) & 0xf0, 0xb0);
-    }
-
-    #[test]
-    fn scratch_and_read_only_registers() {
-        let mut uart = Uart::new();
-        uart.write(7, 0xa5);
-        uart.write(5, 0);
-        assert_eq!((uart.read(7), uart.read(5)), (0xa5, 0x60));
-        uart.write(1, 0xff);
-        assert_eq!(uart.read(1), 0x0f);
-    }
-}
+#[path = "uart16550_tests.rs"]
+mod tests;

@@ -214,10 +214,16 @@ impl Platform {
                 Line::Pin(pin) => self.wires.pulse_pin(pin),
             }
         }
-        let level = (0..3).any(|n| pc.hpet.level(n));
-        if level != pc.hpet_level {
-            pc.hpet_level = level;
-            self.wires.set_pin(crate::devices::hpet::PIN, level);
+        let mut pin = false;
+        for (line, level) in (0..3).filter_map(|n| Some((pc.hpet.line(n), pc.hpet.level(n)?))) {
+            match line {
+                Line::Irq(irq) => self.wires.set_irq(irq, level),
+                Line::Pin(_) => pin |= level,
+            }
+        }
+        if pin != pc.hpet_level {
+            pc.hpet_level = pin;
+            self.wires.set_pin(crate::devices::hpet::PIN, pin);
         }
     }
 

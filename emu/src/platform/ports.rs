@@ -1,7 +1,7 @@
 //! The port-I/O bus: which device answers where, and how wide accesses are split.
 
 use super::config::{ACPI_PM_PORT, RESET_PORT};
-use super::{IRQ_KEYBOARD, IRQ_MOUSE, Platform, PortCount, ResetRequest};
+use super::{IRQ_FLOPPY, IRQ_KEYBOARD, IRQ_MOUSE, Platform, PortCount, ResetRequest};
 use crate::devices::fdc::Register;
 use crate::devices::i8042::Effect;
 use crate::devices::pic8259::Chip;
@@ -173,8 +173,8 @@ impl Platform {
 
     fn read_byte(&mut self, port: u16, now_ns: u64) -> u8 {
         match self.target(port) {
-            Target::Com1(reg) => self.com1.access(now_ns, |uart| uart.read(reg)),
-            Target::Com2(reg) => self.com2.access(now_ns, |uart| uart.read(reg)),
+            Target::Com1(reg) => self.com1.read(reg, now_ns),
+            Target::Com2(reg) => self.com2.read(reg, now_ns),
             Target::Pic { chip, data } => self.wires.pics.read(chip, data),
             Target::Elcr(chip) => self.wires.pics.read_elcr(chip),
             Target::Pit(reg) => self.pit.read(reg, now_ns),
@@ -201,10 +201,10 @@ impl Platform {
     fn write_byte(&mut self, port: u16, value: u8, now_ns: u64) {
         match self.target(port) {
             Target::Com1(reg) => {
-                self.output.com1.extend(self.com1.access(now_ns, |uart| uart.write(reg, value)))
+                self.output.com1.extend(self.com1.write(reg, value, now_ns, &mut self.wires))
             }
             Target::Com2(reg) => {
-                self.output.com2.extend(self.com2.access(now_ns, |uart| uart.write(reg, value)))
+                self.output.com2.extend(self.com2.write(reg, value, now_ns, &mut self.wires))
             }
             Target::Pic { chip, data } => self.wires.pics.write(chip, data, value),
             Target::Elcr(chip) => self.wires.pics.write_elcr(chip, value),
@@ -229,7 +229,11 @@ impl Platform {
             }
             Target::Debug => self.output.e9.push(value),
             Target::Vga => self.vga.write(port, value),
-            Target::Floppy(register) => self.floppy.write(register, value),
+            Target::Floppy(register) => {
+                if self.floppy.write(register, value) {
+                    self.wires.set_irq(IRQ_FLOPPY, false);
+                }
+            }
             Target::DmaLow(index) => self.dma.low.write(index, value),
             Target::DmaHigh(index) => self.dma.high.write(index, value),
             Target::DmaPage(index) => self.dma.write_page(index, value),
