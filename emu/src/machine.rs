@@ -341,6 +341,11 @@ impl Machine {
         &self.core.cpu.console.text
     }
 
+    /// Sets how much the guest may write to its console before its run ends: 256 MiB if this is not called.
+    pub fn limit_console(&mut self, bytes: usize) {
+        self.core.cpu.console.most = bytes;
+    }
+
     /// From now on keeps what the guest sends through its serial ports, for [`Machine::take_sent`].
     pub fn keep_sent(&mut self) {
         self.core.cpu.console.sent.get_or_insert_default();

@@ -547,3 +547,24 @@ mod disk {
         assert_ne!(g.m.digest(), digest);
     }
 }
+
+#[test]
+fn a_guest_that_writes_too_much_to_its_console_ends() {
+    let mut g = Setup::bits64()
+        .asm(|a| {
+            let mut again = a.create_label();
+            a.mov(dx, 0x3f8u32).unwrap();
+            a.set_label(&mut again).unwrap();
+            a.out(dx, al).unwrap();
+            a.jmp(again).unwrap();
+        })
+        .boot();
+    g.m.limit_console(100);
+    let kept = g.m.snapshot();
+    for _ in 0..2 {
+        let stop = g.run();
+        assert!(matches!(&stop, Stop::Unsupported(what) if what.contains("more than 100 bytes")), "{stop:?}");
+        assert_eq!(g.m.console().len(), 101);
+        g.m.restore(&kept).unwrap();
+    }
+}

@@ -26,8 +26,10 @@ pub struct SentByte {
     pub byte: u8,
 }
 
+/// Bytes of text on the console that are kept.
+const MOST_TEXT: usize = 256 << 20;
+
 /// The guest's console output.
-#[derive(Default)]
 pub(crate) struct Console {
     /// All of it.
     pub text: Vec<u8>,
@@ -37,9 +39,23 @@ pub(crate) struct Console {
     pub watched: Vec<Vec<u8>>,
     /// The first of them that has appeared.
     seen: Option<usize>,
+    /// Bytes of text that are kept. A guest that writes more ends its run: text that is not kept could not be searched, and
+    /// would be missing without a word.
+    pub most: usize,
+}
+
+impl Default for Console {
+    fn default() -> Self {
+        Self { text: Vec::new(), sent: None, watched: Vec::new(), seen: None, most: MOST_TEXT }
+    }
 }
 
 impl Console {
+    /// Whether the guest has written more than is kept.
+    pub fn is_full(&self) -> bool {
+        self.text.len() > self.most
+    }
+
     fn push(&mut self, byte: u8) {
         self.text.push(byte);
         let found = self.watched.iter().position(|t| !t.is_empty() && self.text.ends_with(t));

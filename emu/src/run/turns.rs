@@ -121,11 +121,14 @@ impl Core {
         self.cpu.hot.clock.limit = 0;
     }
 
-    /// Ends the run if a watched text has appeared on the console.
+    /// Ends the run if a watched text has appeared on the console, or if there is too much text.
     pub(crate) fn stop_at_text(&mut self) {
         if let Some(n) = self.cpu.take_seen_text() {
             self.finish(Stop::Text(n));
         }
+        } else if self.cpu.console.is_full() {
+            let most = self.cpu.console.most;
+            self.finish(Stop::Unsupported(format!("more than {most} bytes of text on the console")));
     }
 
     /// One turn of the loop.

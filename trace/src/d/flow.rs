@@ -15,6 +15,9 @@ const STEP: usize = 2;
 /// Most calls of a thread that are waited for: a function that never returns must not fill the memory.
 const MOST_CALLS: usize = 1024;
 
+/// Most threads whose calls are waited for. The calls of further ones have no duration.
+const MOST_THREADS: usize = 1 << 16;
+
 /// What a record says about the flow of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -75,6 +78,9 @@ impl Flow {
     }
 
     fn enter(&mut self, firing: Firing<'_>) {
+        if self.calls.len() >= MOST_THREADS && !self.calls.contains_key(&firing.thread) {
+            return;
+        }
         let calls = self.calls.entry(firing.thread).or_default();
         if calls.len() < MOST_CALLS {
             calls.push((firing.name.function.to_string(), firing.time));
@@ -131,6 +137,19 @@ mod tests {
     fn probe(function: &str, name: &str) -> ProbeName {
         let part = |text: &str| -> Arc<str> { Arc::from(text) };
         ProbeName { provider: part("fbt"), module: part("m"), function: part(function), name: part(name) }
+    }
+
+    #[test]
+    fn what_is_waited_for_is_bounded() {
+        let (entry, back) = (probe("f", "entry"), probe("f", "return"));
+        let mut flow = Flow::default();
+        for thread in 0..2 * MOST_THREADS as u64 {
+            flow.arrow(Firing { thread, ..firing(&entry, 1, thread) });
+        }
+        assert_eq!(flow.calls.len(), MOST_THREADS);
+        let last = 2 * MOST_THREADS as u64 - 1;
+        assert_eq!(flow.arrow(Firing { thread: last, ..firing(&back, 2, 1 << 20) }).1, None);
+        assert_eq!(flow.arrow(Firing { thread: 7, ..firing(&back, 3, 1 << 20) }).1, Some((1 << 20) - 7));
     }
 
     #[test]

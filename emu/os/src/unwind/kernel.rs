@@ -14,6 +14,8 @@ use crate::profile::{LoadedModule, OsProfile, Switched};
 
 /// Most ORC entries of a loaded module.
 const MAX_ENTRIES: u64 = 1 << 18;
+/// Modules whose tables are kept after they are gone, so that records still get their names; past this only loaded ones are.
+const MOST_KNOWN: usize = 1024;
 /// Bytes of an ORC entry, and of its place.
 const ORC: [u64; 2] = [6, 4];
 
@@ -252,6 +254,10 @@ impl Unwinder {
             };
             let orc = form.and_then(|form| module_table(core, &loaded, form)).unwrap_or_default();
             let symbols = profile.module_symbols(core, &name);
+            if self.modules.len() >= MOST_KNOWN && !self.modules.contains_key(&name) {
+                let loaded = profile.modules(core);
+                self.modules.retain(|name, _| loaded.iter().any(|module| module.name == *name));
+            }
             self.modules.insert(name.clone(), KnownModule { loaded, symbols, orc });
         }
         self.modules.get(&name)

@@ -17,6 +17,9 @@ pub type FindProgram = Box<dyn Fn(&str) -> Option<Arc<UserModule>> + Send>;
 /// Largest piece of memory without a file that is taken for an ELF image, bytes.
 const MAX_IMAGE: u64 = 0x1_0000;
 
+/// Paths that are remembered, of files and of what is no file: a guest can map new ones without end.
+const MOST_KNOWN: usize = 4096;
+
 /// The selector of 32-bit code of programs under a 64-bit Linux (__USER32_CS).
 const CS32: u16 = 0x23;
 
@@ -50,6 +53,10 @@ pub(super) struct Programs {
 impl Programs {
     fn get(&mut self, path: &str) -> Option<&mut Program> {
         if !self.known.contains_key(path) {
+            // They are found again where they are needed again.
+            if self.known.len() >= MOST_KNOWN {
+                self.known.clear();
+            }
             let load = |module: Arc<UserModule>| Program { cfi: Cfi::from_elf(module.bytes()), module };
             self.known.insert(path.to_owned(), (self.find)(path).map(load));
         }
@@ -203,4 +210,18 @@ fn registers(core: &Core, profile: Option<&dyn OsProfile>) -> Option<(State, boo
 /// Whether it is Linux, whose profile knows what a process has mapped.
 fn is_linux(profile: Option<&dyn OsProfile>) -> bool {
     profile.is_some_and(|profile| profile.system() == LINUX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_maps_ever_new_files_fills_no_table() {
+        let mut programs = Programs { find: Box::new(|_| None), fixed: Vec::new(), known: BTreeMap::new() };
+        for n in 0..3 * MOST_KNOWN {
+            assert!(programs.get(&format!("/tmp/{n}")).is_none());
+            assert!(programs.known.len() <= MOST_KNOWN);
+        }
+    }
 }
