@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::*;
-use trapline_emu::Stop;
+use crate::watching::Watching;
+use trapline_emu::{Stop, Watch, WatchKind};
 
 /// The three pages that the strings lie on; the page after them is not present.
 const STRINGS: u64 = DATA;
@@ -74,6 +75,49 @@ fn many_at_a_time_is_one_at_a_time() {
         assert_eq!(cut.count(), at, "{what}");
         assert_eq!(cut.run(), end, "{what} at {at}");
         assert_eq!(cut.m.digest(), whole.m.digest(), "{what} at {at}");
+    }
+}
+
+/// What is watched elsewhere costs nothing, and what is watched is seen.
+#[test]
+fn watches_of_other_pages_leave_many_at_a_time() {
+    const ELSEWHERE: u64 = STRINGS + 0x2000;
+    let write = |low: u64| Watch { kind: WatchKind::ReadWrite, low, high: low };
+    for bits in [32, 64] {
+        for opcode in [0xa4, 0xaa] {
+            // mov dr0, edx; mov dr7, ebx; rep movsb or stosb; hlt
+            let code = [0x0f, 0x23, 0xc2, 0x0f, 0x23, 0xfb, 0xf3, opcode, 0xf4];
+            let case = Case {
+                bits,
+                code: code.to_vec(),
+                count: 900,
+                from: STRINGS,
+                to: STRINGS + 0x1000,
+                backwards: false,
+            };
+            let run = |prepare: &dyn Fn(&mut Guest)| {
+                let mut g = boot(&case);
+                g.set(2, ELSEWHERE).set(3, 0x400);
+                prepare(&mut g);
+                let mut seen = Watching::default();
+                g.m.run(Some(&mut seen), 1_000_000);
+                (g.m.core().repeated_at_once(), seen.hits.len(), g.mem(STRINGS + 0x1000 + 899, 1))
+            };
+            let (plain, none, last) = run(&|_| {});
+            assert!(plain > 800 && none == 0, "{bits} {opcode:x}: {plain}");
+            let elsewhere = |g: &mut Guest| g.m.core_mut().watch(1, write(ELSEWHERE));
+            assert_eq!(run(&elsewhere), (plain, 0, last), "{bits} {opcode:x}");
+            // The guest's own breakpoint, on a write of four bytes.
+            let breakpoint = |g: &mut Guest| {
+                g.set(3, 0xd_0401);
+            };
+            assert_eq!(run(&breakpoint), (plain, 0, last), "{bits} {opcode:x}");
+            let here = |g: &mut Guest| g.m.core_mut().watch(1, write(STRINGS + 0x1000 + 500));
+            assert_eq!(run(&here), (0, 1, last), "{bits} {opcode:x}");
+            let source = |g: &mut Guest| g.m.core_mut().watch(1, write(STRINGS + 500));
+            let expected = if opcode == 0xa4 { (0, 1, last) } else { (plain, 0, last) };
+            assert_eq!(run(&source), expected, "{bits} {opcode:x}");
+        }
     }
 }
 

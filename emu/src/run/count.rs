@@ -98,11 +98,17 @@ impl Core {
         true
     }
 
-    /// Executes iterations of the repeated instruction in block `b`, unless their accesses are watched.
+    /// Executes iterations of the repeated instruction in block `b`, unless they access watched pages.
     fn repeat_ahead(&mut self, b: &BlockCell) {
-        if !self.watches.any_data() {
-            self.cpu.repeat_ahead(b.repeat());
-        }
+        let watches = &self.watches;
+        let is_watched = |page, access| watches.any_data() && watches.covers(page, access);
+        self.repeated_at_once += self.cpu.repeat_ahead(b.repeat(), is_watched);
+    }
+
+    /// How many iterations of string instructions the machine has done many at a time. No part of the guest's state: it does
+    /// not go back with a snapshot.
+    pub fn repeated_at_once(&self) -> u64 {
+        self.repeated_at_once
     }
 
     /// Begins the block and counts its instructions.

@@ -163,6 +163,8 @@ pub struct Core<Unsized: ?Sized = [()]> {
     pub(crate) postponed: Option<Stop>,
     /// Instructions executed one at a time, for `--stats`.
     pub(crate) steps: u64,
+    /// Iterations of string instructions that were done many at a time.
+    pub(crate) repeated_at_once: u64,
     /// What running has cost.
     pub(crate) effort: effort::Effort,
     /// The machine's identity, for its snapshots.
@@ -244,6 +246,7 @@ impl Core {
             verdict: None,
             postponed: None,
             steps: 0,
+            repeated_at_once: 0,
             effort: effort::Effort::default(),
             identity: Arc::default(),
             saved_pages,

@@ -108,6 +108,15 @@ impl Watches {
         !self.write_pages.is_empty()
     }
 
+    /// Whether such an access to linear `page` must be seen.
+    pub(super) fn covers(&self, page: u64, access: Access) -> bool {
+        match access {
+            Access::Write => covers(&self.write_pages, page),
+            Access::Read => covers(&self.read_pages, page),
+            Access::Fetch => false,
+        }
+    }
+
     /// Whether any port is watched.
     #[inline]
     pub fn any_port(&self) -> bool {
@@ -366,12 +375,7 @@ impl Core {
 
     /// Whether the engine may be given an entry for a data access to linear `page`.
     pub(crate) fn may_fill(&mut self, page: u64, access: Access) -> bool {
-        let pages = match access {
-            Access::Write => &self.watches.write_pages,
-            Access::Read => &self.watches.read_pages,
-            Access::Fetch => return true,
-        };
-        let watched = covers(pages, page);
+        let watched = self.watches.covers(page, access);
         match self.step.watched_pages() {
             Some(given) if watched => {
                 given.push(page);
