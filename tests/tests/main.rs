@@ -105,6 +105,7 @@ mod stacks;
 mod static_catalog;
 mod static_probes;
 mod streams;
+mod task_switches;
 mod terminal;
 mod tmux;
 mod told;

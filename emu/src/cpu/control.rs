@@ -88,7 +88,7 @@ impl Cpu {
     }
 
     /// MOV to CR3: the translations of pages that are not global go (SDM volume 3, 4.10.4.1).
-    fn switch_space(&mut self, cr3: u64) {
+    pub(super) fn switch_space(&mut self, cr3: u64) {
         self.env.set_cr_raw(3, cr3);
         if self.env.cr(4) & CR4_PGE == 0 {
             self.tlb.flush_all();

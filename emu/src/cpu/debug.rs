@@ -20,6 +20,8 @@ use iced_x86::Instruction;
 
 /// DR6.BS: the #DB is a single step's.
 pub(crate) const BS: u64 = 1 << 14;
+/// DR6.BT: the #DB is for a task switch.
+const BT: u64 = 1 << 15;
 /// DR6.BD: the #DB is for an access to a debug register.
 const BD: u64 = 1 << 13;
 /// DR6.B0 to B3.
@@ -194,6 +196,11 @@ impl Cpu {
         let dr7 = self.env.dr(7);
         let any = (0..BREAKPOINTS).any(|n| met >> n & 1 != 0 && enabled(dr7, n));
         if any { met } else { 0 }
+    }
+
+    /// Sets the condition of #DB after a task switch that its TSS asks for.
+    pub(crate) fn note_task_trap(&self) {
+        self.env.set_dr_raw(6, self.env.dr(6) | BT);
     }
 
     /// Clears RF, as every retired instruction does except those that load it.

@@ -2,13 +2,14 @@
 //!
 //! Source: Intel SDM volume 3, chapter 6 (6.12 exception and interrupt handling, 6.14 64-bit mode, 6.15
 //! exception reference). 32- and 64-bit interrupt and trap gates, privilege change with the TSS's stacks,
-//! IST, error codes, double fault, triple fault. Task gates and 16-bit gates end the run with a sentence.
+//! IST, error codes, double fault, triple fault; task gates (`task`). 16-bit gates end the run with a sentence.
 
 use super::Cpu;
 use super::access::canonical;
 use super::descriptor::{ACCESSED, Descriptor};
-use super::fault::{Fault, Vector};
+use super::fault::{Failed, Fault, Vector};
 use super::flags::{IF, NT, RF, TF, VM};
+use super::outcome::By;
 use super::stack::StackShape;
 use crate::engine::{Seg, Segment};
 
@@ -35,25 +36,13 @@ pub(crate) enum Undeliverable {
     TripleFault(Vec<u8>),
 }
 
-/// Why a delivery did not succeed.
-enum Failed {
-    /// Another exception.
-    Nested(Fault),
-    /// A feature that the machine does not support.
-    Unsupported(String),
-}
-
-impl From<Fault> for Failed {
-    fn from(f: Fault) -> Self {
-        Failed::Nested(f)
-    }
-}
-
 /// Vectors that push an error code (SDM volume 3, table 6-1).
 fn has_error_code(vector: u8) -> bool {
     matches!(vector, 8 | 10..=14 | 17)
 }
 
+/// The type of a task gate in the IDT.
+const TASK_GATE: u32 = 5;
 /// The D/B bit of a segment's attributes.
 const DB: u32 = 1 << 22;
 
@@ -122,24 +111,29 @@ impl Cpu {
         loop {
             let outcome =
                 if self.env.long_mode() { self.deliver_64(&event) } else { self.deliver_32(&event) };
-            match outcome {
-                Ok(()) => return Ok(()),
+            let (fault, delivered) = match outcome {
+                Ok(()) => match self.switched.as_mut().and_then(|switched| switched.fault.take()) {
+                    None => return Ok(()),
+                    Some(fault) => (fault, true),
+                },
                 Err(Failed::Unsupported(what)) => return Err(Undeliverable::Unsupported(what)),
-                Err(Failed::Nested(fault)) => {
-                    if let Some(cr2) = fault.cr2 {
-                        self.env.set_cr_raw(2, cr2);
-                    }
-                    if event.vector == Vector::DoubleFault as u8 && event.origin == Origin::Fault {
-                        return Err(Undeliverable::TripleFault(chain));
-                    }
-                    if matches!(event.origin, Origin::Software | Origin::Int1) {
-                        self.hot.clock.icount -= 1;
-                        self.env.set_eip(at);
-                    }
-                    event = self.combine(&event, fault);
-                    chain.push(event.vector);
-                }
+                Err(Failed::Nested(fault)) => (fault, false),
+            };
+            if let Some(cr2) = fault.cr2 {
+                self.env.set_cr_raw(2, cr2);
             }
+            if event.vector == Vector::DoubleFault as u8 && event.origin == Origin::Fault {
+                return Err(Undeliverable::TripleFault(chain));
+            }
+            if delivered {
+                // In the new task, before its first instruction.
+                event.at = self.env.eip();
+            } else if matches!(event.origin, Origin::Software | Origin::Int1) {
+                self.hot.clock.icount -= 1;
+                self.env.set_eip(at);
+            }
+            event = self.combine(&event, fault);
+            chain.push(event.vector);
         }
     }
 
@@ -178,13 +172,7 @@ impl Cpu {
             (self.kernel_u32(address)?, self.kernel_u32(self.wrap_linear(address.wrapping_add(4)))?);
         let kind = high >> 8 & 0x1f;
         match kind {
-            0xe | 0xf => {}
-            5 => {
-                return Err(Failed::Unsupported(format!(
-                    "task gates, one of which the guest has for vector {}",
-                    event.vector
-                )));
-            }
+            0xe | 0xf | TASK_GATE => {}
             6 | 7 => {
                 return Err(Failed::Unsupported(format!(
                     "16-bit gates, one of which the guest has for vector {}",
@@ -201,6 +189,11 @@ impl Cpu {
             return Err(Fault::with(Vector::NotPresent, Self::gate_error(event)).into());
         }
         let selector = (low >> 16) as u16;
+        if kind == TASK_GATE {
+            let by = By::Event { ext: event.ext, error: self.error_to_push(event) };
+            self.switched = Some(self.switch_task(selector, by, event.ip, self.pushed_flags(event))?);
+            return Ok(());
+        }
         let target = u64::from((low & 0xffff) | (high & 0xffff_0000));
         let code = self.gate_code(selector, cpl, event)?;
         let inner = !code.conforming() && code.dpl() < cpl;
@@ -258,14 +251,19 @@ impl Cpu {
         Ok(code)
     }
 
-    /// Reads a descriptor; `None` when the selector lies outside its table.
-    fn descriptor(&mut self, selector: u16) -> Option<Result<Descriptor, Failed>> {
+    /// Linear address of a descriptor; `None` when the selector lies outside its table.
+    pub(super) fn descriptor_address(&self, selector: u16) -> Option<u64> {
         let table = if selector & 4 != 0 { self.env.ldt() } else { self.env.gdt() };
         let offset = u32::from(selector & !7);
         if offset + 7 > table.limit || (selector & 4 != 0 && table.selector & !3 == 0) {
             return None;
         }
-        let address = self.wrap_linear(table.base.wrapping_add(offset.into()));
+        Some(self.wrap_linear(table.base.wrapping_add(offset.into())))
+    }
+
+    /// Reads a descriptor; `None` when the selector lies outside its table.
+    pub(super) fn descriptor(&mut self, selector: u16) -> Option<Result<Descriptor, Failed>> {
+        let address = self.descriptor_address(selector)?;
         let read = |cpu: &mut Cpu| -> Result<Descriptor, Failed> {
             let low = cpu.kernel_u32(address)?;
             let high = cpu.kernel_u32(cpu.wrap_linear(address.wrapping_add(4)))?;
@@ -307,7 +305,7 @@ impl Cpu {
     }
 
     /// Sets a descriptor's accessed bit in memory, as loading it does.
-    fn mark_accessed(&mut self, d: Descriptor) -> Result<(), Failed> {
+    pub(super) fn mark_accessed(&mut self, d: Descriptor) -> Result<(), Failed> {
         if !d.accessed() {
             let at = self.wrap_linear(d.attributes_at());
             self.store_noted(at, &(d.attributes() | ACCESSED).to_le_bytes(), false)?;

@@ -40,6 +40,21 @@ impl Descriptor {
         self.high & 0x1000 == 0
     }
 
+    /// The type of a gate, a TSS or an LDT.
+    pub fn system_type(self) -> Option<u32> {
+        self.is_system().then_some(self.high >> 8 & 0xf)
+    }
+
+    /// The selector in a gate.
+    pub fn gate_selector(self) -> u16 {
+        (self.low >> 16) as u16
+    }
+
+    /// Whether it is data, or code that can be read.
+    pub fn is_readable(self) -> bool {
+        !self.is_system() && self.high & 0x0a00 != 0x0800
+    }
+
     pub fn is_code(self) -> bool {
         self.high & 0x1800 == 0x1800
     }

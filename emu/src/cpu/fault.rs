@@ -66,3 +66,17 @@ impl Fault {
         Fault { vector: vector as u8, error: Some(error), cr2: None }
     }
 }
+
+/// Why a delivery or a task switch did not succeed.
+pub(super) enum Failed {
+    /// Another exception.
+    Nested(Fault),
+    /// A feature that the machine does not support.
+    Unsupported(String),
+}
+
+impl From<Fault> for Failed {
+    fn from(f: Fault) -> Self {
+        Failed::Nested(f)
+    }
+}

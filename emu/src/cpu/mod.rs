@@ -23,6 +23,7 @@ pub(crate) mod sensitive;
 mod stack;
 pub(crate) mod state;
 pub(crate) mod strings;
+pub(crate) mod task;
 mod translations;
 pub(crate) mod user;
 mod x87;
@@ -69,6 +70,8 @@ pub(crate) struct Cpu {
     pub user_writes: bool,
     /// Epoch, incremented on each exit from ring 3 and when a snapshot is restored.
     pub user_exit_epoch: u64,
+    /// What is left to do after a hardware task switch.
+    pub switched: Option<task::Switched>,
     /// Whether translations were dropped since this was last cleared.
     pub blocks_dropped: bool,
     /// Accesses to physical addresses with neither RAM nor a device.
@@ -104,6 +107,7 @@ impl Cpu {
             user_contexts: user::UserContexts::default(),
             user_writes: false,
             user_exit_epoch: 0,
+            switched: None,
             blocks_dropped: false,
             void_accesses: 0,
         }

@@ -2,6 +2,7 @@
 
 use super::Cpu;
 use super::operands::Operand;
+use super::user::UserContext;
 use crate::mmu::Paging;
 
 /// How an instruction ended.
@@ -14,6 +15,8 @@ pub(crate) enum Done {
     Jumped,
     /// It is INT1, which raises #DB after itself and leaves DR6 unchanged.
     Int1,
+    /// Nothing has happened: the guest uses what the machine does not support.
+    Unsupported(String),
     /// Nothing has happened yet: the engine is to execute it, followed by this action.
     ByEngine(Then),
 }
@@ -25,8 +28,34 @@ pub(crate) enum Then {
     Nothing,
     /// If it faults, restore these flags, which the engine loses.
     FlagsBack(u64),
+    /// If it has entered an inner ring, note these registers of the outer one.
+    NoteEntry(UserContext),
     /// If paging differs from this, drop what is cached from the page tables.
     Follow(Paging),
+}
+
+/// What switches tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Call,
+    Jump,
+    Return,
+    /// An exception or interrupt: the EXT bit of error codes, and the error code to push.
+    Event {
+        ext: u32,
+        error: Option<u32>,
+    },
+}
+
+impl By {
+    /// Whether the new task is to return to the old one.
+    pub(super) fn nests(self) -> bool {
+        matches!(self, Self::Call | Self::Event { .. })
+    }
+
+    pub(super) fn ext(self) -> u32 {
+        if let Self::Event { ext, .. } = self { ext } else { 0 }
+    }
 }
 
 /// Receives each access of an instruction that the machine executes, before the access is made. The CPU state is that

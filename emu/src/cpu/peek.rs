@@ -34,27 +34,25 @@ impl Cpu {
         })
     }
 
-    /// Reads a segment descriptor without side effects; `None` for a null, absent or foreign selector.
-    fn peek_descriptor(&self, selector: u16) -> Option<Descriptor> {
-        if selector & !3 == 0 {
-            return None;
-        }
-        let table = if selector & 4 != 0 { self.env.ldt() } else { self.env.gdt() };
-        let offset = u32::from(selector & !7);
-        if offset + 7 > table.limit {
-            return None;
-        }
+    /// Reads a descriptor without side effects; `None` where there is none.
+    pub(super) fn peek_descriptor(&self, selector: u16) -> Option<Descriptor> {
+        let address = self.descriptor_address(selector)?;
         let mut bytes = [0u8; 8];
-        self.peek(self.wrap_linear(table.base.wrapping_add(offset.into())), &mut bytes).ok()?;
+        self.peek(address, &mut bytes).ok()?;
         let raw = u64::from_le_bytes(bytes);
-        let descriptor = Descriptor::new(raw as u32, (raw >> 32) as u32, 0);
-        (!descriptor.is_system() && descriptor.present()).then_some(descriptor)
+        Some(Descriptor::new(raw as u32, (raw >> 32) as u32, address))
+    }
+
+    /// As [`Cpu::peek_descriptor`], of a segment; `None` for a null, absent or foreign selector.
+    fn peek_segment(&self, selector: u16) -> Option<Descriptor> {
+        let found = self.peek_descriptor(selector).filter(|_| selector & !3 != 0);
+        found.filter(|descriptor| !descriptor.is_system() && descriptor.present())
     }
 
     /// Linear base of the segment that a selector names (`seg2lin`): its descriptor's, also in 64-bit code, whose tasks
     /// may be 32-bit programs. A segment of 64-bit code begins at 0, whatever its descriptor says.
     pub fn selector_base(&self, selector: u16) -> Option<u64> {
-        let descriptor = self.peek_descriptor(selector)?;
+        let descriptor = self.peek_segment(selector)?;
         let flat = self.env.hflags() & hflags::LMA != 0 && descriptor.is_code() && descriptor.long();
         Some(if flat { 0 } else { descriptor.segment(selector).base })
     }
@@ -63,7 +61,7 @@ impl Cpu {
     pub fn load_selector(&mut self, seg: Seg, selector: u16) {
         if selector & !3 == 0 {
             self.env.load_seg(seg, Segment::new(selector, 0, 0, 0));
-        } else if let Some(descriptor) = self.peek_descriptor(selector) {
+        } else if let Some(descriptor) = self.peek_segment(selector) {
             self.env.load_seg(seg, descriptor.segment(selector));
         }
     }

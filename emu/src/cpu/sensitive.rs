@@ -70,6 +70,8 @@ impl Cpu {
             M::Loope | M::Loopne => Ok(self.loop_on_flag(i)),
             M::Lahf | M::Sahf => Ok(self.move_flags(i)),
             _ if decode::is_set_in_memory(i) => self.set_in_memory(i, told),
+            M::Call | M::Jmp => self.far_transfer(i, told),
+            M::Iret | M::Iretd | M::Iretq => self.task_return(i),
             M::Neg => self.execute_or_engine(i, told),
             _ if decode::is_refused_mov(i) => self.execute_or_engine(i, told),
             _ if decode::loses_flags(i) => Ok(Done::ByEngine(Then::FlagsBack(self.eflags()))),

@@ -1,7 +1,7 @@
 //! User contexts: what the CPU held when each task last left ring 3.
 //!
 //! The man page's `u` registers are those of "the current process context just before it switched to kernel mode". The
-//! machine sees every such switch (IDT delivery, SYSENTER, SYSCALL), so it notes the registers then, keyed by the
+//! machine sees every such switch (IDT delivery, SYSENTER, SYSCALL, far CALL, task switch), so it notes the registers then, keyed by the
 //! ring-0 entry stack of the TSS. In most small systems each task has its own. Tasks that share one, as those of Linux do,
 //! share a note: it is of the task that entered ring 0 last. A handler may change a context: the task finds the changed
 //! registers when it is next in ring 3, whatever its kernel restored there. Where tasks share a stack, the interposer says
@@ -69,20 +69,29 @@ impl UserContext {
 pub(crate) type UserContexts = Arc<BTreeMap<u64, UserContext>>;
 
 impl Cpu {
-    /// Notes the current registers as the user context of the task that enters ring 0 on stack `key`.
+    /// Notes the current registers as the user context of the task that enters ring 0 now.
     pub(crate) fn note_user_context(&mut self, ip: u64) {
+        self.note_user_registers(self.user_registers(ip));
+    }
+
+    /// Notes the registers of the task that enters ring 0, under its entry stack.
+    pub(crate) fn note_user_registers(&mut self, context: UserContext) {
         self.user_exit_epoch += 1;
         let key = self.entry_stack();
+        self.user_context_of(key, context);
+    }
+
+    /// The current registers, with this instruction pointer.
+    pub(crate) fn user_registers(&self, ip: u64) -> UserContext {
         let e = *self.env;
-        let context = UserContext {
+        UserContext {
             gpr: std::array::from_fn(|i| e.gpr(i)),
             ip,
             flags: self.eflags(),
             selectors: SEGS.map(|s| e.seg(s).selector as u16),
             bases: [e.seg(Seg::Fs).base, e.seg(Seg::Gs).base],
             written: 0,
-        };
-        self.user_context_of(key, context);
+        }
     }
 
     /// The context under a key, which begins as `new`.

@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Iret,
     /// SYSRET in any width.
     Sysret,
+    /// A far CALL or JMP, which may enter an inner ring, or switch tasks: the machine does that.
+    Gate,
     /// Another far transfer.
     Far,
 }
@@ -41,12 +43,12 @@ pub(crate) enum Kind {
 impl Kind {
     /// Whether it loads EFLAGS with RF, or switches to a task or mode with other flags.
     pub fn loads_flags(self) -> bool {
-        matches!(self, Self::Iret | Self::Sysret | Self::Far)
+        matches!(self, Self::Iret | Self::Sysret | Self::Gate | Self::Far)
     }
 
     /// Whether the machine executes it when EIP is at it.
     pub(crate) fn by_machine(self) -> bool {
-        matches!(self, Self::Sensitive | Self::Clock | Self::ClockAndAux)
+        matches!(self, Self::Sensitive | Self::Clock | Self::ClockAndAux | Self::Gate)
     }
 }
 
@@ -80,6 +82,7 @@ pub(crate) fn kind(i: &Instruction) -> Kind {
         _ if loses_flags(i) || x87_function(i).is_some() => Kind::Sensitive,
         M::Iret | M::Iretd | M::Iretq => Kind::Iret,
         M::Sysret | M::Sysretq => Kind::Sysret,
+        _ if is_far_jump(i) => Kind::Gate,
         _ if is_far(i) || matches!(i.mnemonic(), M::Sysexit | M::Sysexitq) => Kind::Far,
         _ if is_string(i) && (i.has_rep_prefix() || i.has_repne_prefix()) => Kind::Repeated,
         _ => Kind::Plain,
@@ -245,10 +248,14 @@ pub(crate) fn reads_descriptors(i: &Instruction) -> bool {
     is_far(i) || segment_load || table
 }
 
+/// A far JMP or CALL.
+fn is_far_jump(i: &Instruction) -> bool {
+    i.is_call_far() || i.is_call_far_indirect() || i.is_jmp_far() || i.is_jmp_far_indirect()
+}
+
 /// A far JMP, CALL or RET.
 fn is_far(i: &Instruction) -> bool {
-    let jumps = i.is_call_far() || i.is_call_far_indirect() || i.is_jmp_far() || i.is_jmp_far_indirect();
-    jumps || i.mnemonic() == Mnemonic::Retf
+    is_far_jump(i) || i.mnemonic() == Mnemonic::Retf
 }
 
 /// Whether the memory operand is read, changed and written back by one instruction.

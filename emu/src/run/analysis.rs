@@ -120,6 +120,7 @@ impl Core {
         let kind = decode::kind(i);
         let alone = match kind {
             Kind::Sensitive => !compared.keeps_flags(i),
+            Kind::Gate => true,
             Kind::Plain | Kind::Far => {
                 self.may_restart(at) && decode::must_not_restart(i) && !self.cpu.is_fixed_store(i, b.pc())
             }

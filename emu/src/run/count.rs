@@ -184,6 +184,9 @@ impl Core {
         if b.is(BlockCell::JUMP) {
             return Some(Halt::Open);
         }
+        if b.is(BlockCell::IRET_TAIL) && self.cpu.returns_to_task() {
+            return Some(Halt::Cut(Cut::Sensitive, b.icount().saturating_sub(1)));
+        }
         None
     }
 
@@ -214,9 +217,13 @@ impl Core {
     fn after_flags_load(&mut self) {
         let Some(flags) = self.last().map(|b| b.flags()) else { return };
         self.cpu.nmi_blocked &= flags & BlockCell::IRET_TAIL == 0;
-        if flags & BlockCell::FLAGS_TAIL == 0 {
-            return;
+        if flags & BlockCell::FLAGS_TAIL != 0 {
+            self.after_far_transfer();
         }
+    }
+
+    /// After IRET, SYSRET or another far transfer, at the instruction that it leads to.
+    pub(super) fn after_far_transfer(&mut self) {
         if !self.cpu.resumes_at_breakpoint() {
             self.cpu.clear_rf();
         }

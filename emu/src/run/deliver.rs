@@ -47,7 +47,7 @@ impl Core {
         }
         self.cpu.stored = (self.watches.any_data() && self.interposer.is_some()).then(Vec::new);
         match self.cpu.deliver(vector, error, origin, ip, at) {
-            Ok(()) => {}
+            Ok(()) => self.after_task_switch(),
             Err(Undeliverable::Unsupported(what)) => self.finish(Stop::Unsupported(what)),
             Err(Undeliverable::TripleFault(vectors)) => {
                 let (ip, registers) = (self.cpu.env.eip(), self.cpu.dump_registers());
@@ -63,6 +63,22 @@ impl Core {
         }
         if self.until.is_some_and(|until| self.moment() >= until) {
             self.stop_at_boundary();
+        }
+    }
+
+    /// What follows a hardware task switch, if there was one: before the first instruction of the new task come its fault, or
+    /// the #DB that its TSS asks for.
+    pub(super) fn after_task_switch(&mut self) {
+        let Some(switched) = self.cpu.switched.take() else { return };
+        self.cpu.nmi_blocked &= !switched.by_iret;
+        self.follow_debug_registers();
+        self.after_far_transfer();
+        if let Some(fault) = switched.fault {
+            self.raise_fault(fault);
+        } else if switched.trap {
+            self.cpu.note_task_trap();
+            let ip = self.cpu.env.eip();
+            self.deliver(Vector::Debug as u8, None, Origin::Trap, ip, ip);
         }
     }
 

@@ -1,12 +1,12 @@
 //! Instructions that the machine executes itself, and their consequences.
 
-use super::Core;
 use super::step::Permit;
+use super::{Core, Stop};
 use crate::cpu::deliver::Origin;
 use crate::cpu::fault::{Fault, Vector};
 use crate::cpu::flags::TF;
 use crate::cpu::outcome::{Done, Then};
-use crate::isa::decode::{LONGEST, undefined, vex_prefix};
+use crate::isa::decode::{self, Kind, LONGEST, undefined, vex_prefix};
 use iced_x86::Instruction;
 
 impl Core {
@@ -40,10 +40,15 @@ impl Core {
         } else {
             self.step_unpatched(length);
         }
-        if let Then::Follow(paging) = then
-            && self.cpu.hot.clock.icount > before
-        {
-            self.cpu.follow_paging(paging);
+        if self.cpu.hot.clock.icount > before {
+            match then {
+                Then::Follow(paging) => self.cpu.follow_paging(paging),
+                Then::NoteEntry(context) if self.cpu.env.cpl() < 3 => self.cpu.note_user_registers(context),
+                Then::NoteEntry(_) | Then::FlagsBack(_) | Then::Nothing => {}
+            }
+            if decode::kind(i) == Kind::Gate {
+                self.after_far_transfer();
+            }
         }
     }
 
@@ -61,6 +66,10 @@ impl Core {
                 }
             }
             Ok(Done::Jumped) => {}
+            Ok(Done::Unsupported(what)) => {
+                self.finish(Stop::Unsupported(what));
+                return;
+            }
             Ok(Done::Int1) => {
                 let at = self.cpu.env.eip();
                 let next = self.cpu.wrap_ip(at.wrapping_add(i.len() as u64));
@@ -77,6 +86,9 @@ impl Core {
         self.cpu.hot.clock.icount += 1;
         self.cpu.env.set_interrupt_shadow(false);
         let met = self.tell_watched();
+        if self.cpu.switched.is_some() {
+            return self.after_task_switch();
+        }
         let tf = tf && self.cpu.env.eflags_raw() & TF != 0;
         if tf || met != 0 {
             self.debug_trap(met, tf);

@@ -15,10 +15,11 @@ use crate::cpu::fault::{Fault, Vector};
 use crate::cpu::flags::{IF, VM};
 use crate::cpu::state::CrashReport;
 use crate::engine::{Exit, Seg, hflags};
-use crate::isa::decode::{self, LONGEST};
+use crate::isa::decode::{self, Kind, LONGEST};
 use crate::mmu::{Access, error_code};
 use crate::panics;
 use crate::ram::PAGE;
+use iced_x86::Instruction;
 
 /// Virtual time that HLT may skip without a single instruction before the run ends as idle, ns.
 const MAX_IDLE_NS: u64 = 3_600_000_000_000;
@@ -125,10 +126,10 @@ impl Core {
     pub(crate) fn stop_at_text(&mut self) {
         if let Some(n) = self.cpu.take_seen_text() {
             self.finish(Stop::Text(n));
-        }
         } else if self.cpu.console.is_full() {
             let most = self.cpu.console.most;
             self.finish(Stop::Unsupported(format!("more than {most} bytes of text on the console")));
+        }
     }
 
     /// One turn of the loop.
@@ -389,11 +390,17 @@ impl Core {
             return self.step_original();
         }
         match self.decode_at(pc) {
-            Some(i) if decode::kind(&i).by_machine() => self.execute_sensitive(&i),
+            Some(i) if self.is_by_machine(&i) => self.execute_sensitive(&i),
             Some(_) => self.step(1),
             None if !self.patched(pc) && self.refuse_undefined() => {}
             None => self.step(1),
         }
+    }
+
+    /// Whether the machine executes the instruction at EIP: IRET only if it returns to another task.
+    fn is_by_machine(&self, i: &Instruction) -> bool {
+        let kind = decode::kind(i);
+        kind.by_machine() || kind == Kind::Iret && self.cpu.returns_to_task()
     }
 
     /// Lets the engine run one block of at most `n` instructions, and handles the outcome.
@@ -445,7 +452,7 @@ impl Core {
     /// Executes the instruction at EIP from the guest's own bytes.
     fn step_original(&mut self) {
         match self.cpu.decode_original(self.cpu.linear_ip()) {
-            Some(i) if decode::kind(&i).by_machine() => self.execute_sensitive(&i),
+            Some(i) if self.is_by_machine(&i) => self.execute_sensitive(&i),
             Some(i) => self.step_unpatched(i.len()),
             None if self.refuse_undefined() => {}
             None => self.step_unpatched(LONGEST),
