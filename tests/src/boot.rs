@@ -4,9 +4,9 @@ use std::error::Error;
 use std::fmt::Write as _;
 
 use crate::linux::{Linux, QUICK};
-use trapline_emu::Machine;
 use trapline_emu::load::linux::DEFAULT_CMDLINE;
 use trapline_emu::load::{Image, Width};
+use trapline_emu::{CpuModel, Machine};
 use trapline_providers::Target;
 use trapline_session::{Command, Guest, GuestBuilder, Probing, Session, SourceOptions, compile};
 
@@ -71,7 +71,9 @@ impl LinuxBoot {
 
     fn new(linux: &Linux, initrd: Vec<u8>, cmdline: String) -> Result<Self, Box<dyn Error>> {
         let name = format!("linux-{}", linux.flavour);
-        let guest = GuestBuilder::image_bytes(&name, linux.kernel()?).memory(MEM).cmdline(&cmdline);
+        // The 32-bit kernels are what tries the 32-bit CPU.
+        let cpu = if linux.arch == "i386" { CpuModel::Ia32 } else { CpuModel::X86_64 };
+        let guest = GuestBuilder::image_bytes(&name, linux.kernel()?).memory(MEM).cmdline(&cmdline).cpu(cpu);
         Ok(LinuxBoot { guest: guest.initrd(initrd.clone()).open()?, initrd })
     }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use trapline_session::{Condition, Ending, GuestBuilder, Limits, PlatformKind};
+use trapline_session::{Condition, CpuModel, Ending, GuestBuilder, Limits, PlatformKind};
 use trapline_tests::{fetched, root};
 
 /// No pause, no benchmark, no detection of absent devices; output to the terminal too, because its text ends the run.
@@ -21,8 +21,10 @@ fn oracle(width: &str) -> String {
 /// Runs to the middle of the first test.
 fn screen(width: &str) -> String {
     let bytes = fetched(&format!("memtest86+{width}.bin")).unwrap();
+    let model = if width == "x64" { CpuModel::X86_64 } else { CpuModel::Ia32 };
     let guest =
         GuestBuilder::image_bytes("memtest", bytes).memory(MEM).platform(PlatformKind::Pc).cmdline(CMDLINE);
+    let guest = guest.cpu(model);
     let mut session = guest.start().unwrap();
     let half = Condition::console(" 50% ");
     let ending = session.run_until(&half, &Limits::insns(LIMIT));

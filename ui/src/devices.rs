@@ -92,7 +92,7 @@ const ON_A_BUS: &str = "virtio-devices";
 #[derive(Debug, Default, Clone, Args)]
 #[command(next_help_heading = "Guest", group = ArgGroup::new(ON_A_BUS).multiple(true))]
 pub struct DeviceArgs {
-    /// CPU of the machine: ia32 or x86-64 (docs/cpu-model.md) [default: x86-64 if the image may need long mode]
+    /// CPU of the machine: ia32 or x86-64 (docs/cpu-model.md) [default: x86-64, and ia32 for the embedded guests named so]
     #[arg(id = CPU_MODEL, long = "cpu", value_enum, value_name = "MODEL", hide_possible_values = true)]
     pub cpu: Option<CpuName>,
     /// Entry of a bzImage: kernel (unpacked by Trapline), or 32 or 64, the entry points of its own code, which unpacks it

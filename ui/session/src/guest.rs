@@ -342,7 +342,7 @@ impl GuestBuilder {
         self
     }
 
-    /// The CPU; by default the 64-bit one where the image, or a module of it, may need long mode.
+    /// The CPU; by default the 64-bit one, but for embedded guests of 32 bits.
     #[must_use]
     pub fn cpu(mut self, model: CpuModel) -> Self {
         self.hardware.cpu = Some(model);
@@ -501,6 +501,8 @@ pub struct Guest {
     /// The key that must have signed every program, if there is one.
     pub(crate) signed_by: Option<VerifyingKey>,
     hardware: Hardware,
+    /// Whether it is an embedded guest.
+    embedded: bool,
     notes: Vec<String>,
 }
 
@@ -551,13 +553,14 @@ impl Guest {
         let wide = |module: &BootModule| {
             ElfView::parse(&module.bytes).is_ok_and(|view| view.width() == FileWidth::Bits64)
         };
-        let needed = match self.hardware.defaults {
+        let default = match self.hardware.defaults {
             Defaults::ByWidth => plan.width == FileWidth::Bits64,
-            Defaults::ByNeed => {
+            Defaults::Wide if !self.embedded => true,
+            Defaults::ByNeed | Defaults::Wide => {
                 plan.may_enter_long_mode() || plan.linux.is_none() && self.modules.iter().any(wide)
             }
         };
-        self.hardware.cpu.unwrap_or(if needed { CpuModel::X86_64 } else { CpuModel::Ia32 })
+        self.hardware.cpu.unwrap_or(if default { CpuModel::X86_64 } else { CpuModel::Ia32 })
     }
 
     /// The kernel command line that it will get.

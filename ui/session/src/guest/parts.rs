@@ -211,8 +211,9 @@ fn build(
     }
     let target = Arc::new(debug.into_iter().rev().fold(target, Target::with_debug_file));
     let hardware = builder.hardware.clone();
+    let embedded = matches!(builder.image, ImageSource::Embedded(_) | ImageSource::Brought { .. });
     let signed_by = builder.signed_by;
-    Ok(Guest { name, target, modules, initrd, cmdline, linux, signed_by, hardware, notes })
+    Ok(Guest { name, target, modules, initrd, cmdline, linux, signed_by, hardware, embedded, notes })
 }
 
 /// A whole file, shared.

@@ -43,11 +43,13 @@ pub enum Defaults {
     ByWidth,
     /// The CPU by whether the image may need long mode; a PC's devices.
     ByNeed,
+    /// The 64-bit CPU, which runs 32-bit code too, but for embedded guests by need; a PC's devices.
+    Wide,
 }
 
 impl Defaults {
     /// The rule of this build.
-    pub(crate) const NOW: Self = Self::ByNeed;
+    pub(crate) const NOW: Self = Self::Wide;
 }
 
 /// The machine, the guest and the options for records. Together with the log of inputs, it determines a run completely.
