@@ -31,6 +31,7 @@ mod phys_mem;
 pub mod platform;
 mod ram;
 mod run;
+mod simd;
 mod snapshot;
 pub mod standard;
 pub mod symbols;

@@ -6,7 +6,7 @@
 
 use crate::common::*;
 use iced_x86::code_asm::*;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpCodeTableKind};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 use trapline_emu::{Core, Digest, Snapshot, Trap, TrapInterposer, Verdict, Watch, WatchHit, WatchKind};
 
 /// Where an exception of the program goes: in ring 0, it enters the next pass.
@@ -54,19 +54,10 @@ fn instruction(rng: &mut Rng, bits: u32) -> Vec<u8> {
         };
         // These enter ring 0 where no handler of the test is.
         let enters = matches!(i.mnemonic(), Mnemonic::Syscall | Mnemonic::Sysenter);
-        // docs/cpu-model.md, what is not mended: the engine writes behind its registers.
-        let beyond = i.op0_register().is_mm()
-            && i.code().op_code().table() != OpCodeTableKind::T0F
-            && has_rex_r(&code);
-        if !i.is_invalid() && goes_on && !enters && !beyond {
+        if !i.is_invalid() && goes_on && !enters {
             return code[..i.len()].to_vec();
         }
     }
-}
-
-/// Whether a REX prefix with R stands before the opcode 0F.
-fn has_rex_r(code: &[u8]) -> bool {
-    code.windows(2).any(|two| two[1] == 0x0f && two[0] & 0xf4 == 0x44)
 }
 
 fn decode(code: &[u8], bits: u32) -> Instruction {
@@ -163,6 +154,11 @@ fn head(a: &mut CodeAssembler, rng: &mut Rng) {
     }
     if rng.below(2) == 0 {
         a.mov(ecx, rng.below(9) as u32).unwrap();
+    }
+    if rng.below(3) == 0 {
+        // DAZ, FZ or both: the machine then takes instructions over.
+        a.mov(dword_ptr(DATA + 16), [0x1fc0, 0x9f80, 0x9fc0][rng.below(3) as usize]).unwrap();
+        a.ldmxcsr(dword_ptr(DATA + 16)).unwrap();
     }
     a.mov(eax, dword_ptr(DATA + 8)).unwrap();
     a.lea(eax, dword_ptr(eax + 0x0101_0107)).unwrap();

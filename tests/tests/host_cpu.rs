@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::forms;
+mod blocks;
 mod limits;
 mod program;
 mod state;
@@ -47,15 +48,19 @@ fn registers(bits: u32) -> [u64; 16] {
     all
 }
 
-/// Runs the cases on the host, with these flags at their start; `None` where it does not run code of this width.
-fn on_host(bits: u32, flags: u64, cases: &[Vec<u8>]) -> Option<Vec<State>> {
-    let data = pattern();
-    let start =
-        Start { registers: registers(bits), flags: flags | 0x100, data: &data, fx: &state::fx_image() };
+/// Runs single instructions on the host, with these flags at their start; `None` where it does not run code of this width.
+fn single_on_host(bits: u32, flags: u64, cases: &[Vec<u8>]) -> Option<Vec<State>> {
+    let start = Start { registers: registers(bits), flags: flags | 0x100, fx: state::fx_image() };
+    let cases: Vec<_> = cases.iter().map(|code| (code.clone(), start.clone())).collect();
+    on_host(bits, &pattern(), &cases)
+}
+
+/// Runs the cases on the host; `None` where it does not run code of this width.
+fn on_host(bits: u32, data: &[u8], cases: &[(Vec<u8>, Start)]) -> Option<Vec<State>> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("cases");
     let mut file = std::fs::File::create(&path).unwrap();
-    file.write_all(&program(bits, &start, cases)).unwrap();
+    file.write_all(&program(bits, data, cases)).unwrap();
     file.set_permissions(std::fs::Permissions::from_mode(0o700)).unwrap();
     drop(file);
     let output = match std::process::Command::new(&path).output() {
@@ -71,7 +76,7 @@ fn on_host(bits: u32, flags: u64, cases: &[Vec<u8>]) -> Option<Vec<State>> {
         "{bits} bits: {:?} after {done} of {} cases: {:02x?}",
         output.status,
         cases.len(),
-        cases.get(done)
+        cases.get(done).map(|(code, _)| code)
     );
     Some(output.stdout.chunks(size).map(|record| State::of_host(bits, record)).collect())
 }
@@ -186,7 +191,7 @@ fn check_flags(bits: u32, floor: usize) {
     let mut oracle = Oracle::new(bits);
     let (mut bad, mut compared) = (Vec::new(), 0);
     for (setter, start) in SETTERS {
-        let host = on_host(bits, start, &codes);
+        let host = single_on_host(bits, start, &codes);
         for (n, (shape, code, i)) in cases.iter().enumerate() {
             let cuts = [(false, false), (true, false), (false, true), (true, true)];
             let all = cuts.map(|(before, after)| oracle.flags(setter, code, before, after));
@@ -284,7 +289,7 @@ fn prefixed(code: &[u8], prefix: u8) -> Option<Vec<u8>> {
 /// Compares the cases; at least `floor` must be compared, and omitted cases are printed.
 fn check(bits: u32, floor: usize, cases: Cases) {
     let codes: Vec<Vec<u8>> = cases.compared.iter().map(|case| case.code.clone()).collect();
-    let Some(host) = on_host(bits, FLAGS, &codes) else {
+    let Some(host) = single_on_host(bits, FLAGS, &codes) else {
         println!("{bits} bits: this kernel runs no such program; nothing was compared");
         return;
     };
@@ -294,8 +299,7 @@ fn check(bits: u32, floor: usize, cases: Cases) {
     for (Case { form, shape, code, i }, host) in cases.compared.iter().zip(&host) {
         let mask = limits::mask(i);
         let (plain, probed) = (oracle.run(code, false), oracle.run(code, true));
-        let mut differences =
-            plain.differences(&probed, &limits::Mask { flags: 0, mmx: false, rounded: false });
+        let mut differences = plain.differences(&probed, &limits::Mask::NOTHING);
         match limits::known(i, *shape).or_else(|| limits::known_prefixes(code, i)) {
             Some(why) => *limits.entry(why).or_default() += 1,
             None => {

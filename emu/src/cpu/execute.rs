@@ -17,6 +17,8 @@ use crate::ram::PAGE;
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 mod arithmetic;
+mod image;
+mod vector;
 
 const AX: usize = 0;
 const SP: usize = 4;
@@ -76,7 +78,7 @@ pub(crate) fn is_executable(i: &Instruction) -> bool {
     };
     let memory = (0..i.op_count()).filter(|&n| i.op_kind(n) == OpKind::Memory).count() == 1;
     let registers = || (0..i.op_count()).all(|n| plain(n) && i.op_kind(n) != OpKind::Memory);
-    if decode::has_narrow_address(i) || decode::kind(i).by_machine() || is_alias(i) {
+    if decode::has_narrow_address(i) || decode::kind(i).by_machine() {
         return false;
     }
     match i.mnemonic() {
@@ -100,15 +102,6 @@ pub(crate) fn is_executable(i: &Instruction) -> bool {
 /// Whether it is a near CALL or JMP whose target is in a register or in memory.
 fn is_indirect(i: &Instruction) -> bool {
     matches!(i.code(), Code::Call_rm32 | Code::Call_rm64 | Code::Jmp_rm32 | Code::Jmp_rm64)
-}
-
-/// Whether it is an encoding of TEST that the manual does not have. The engine raises #UD for it.
-fn is_alias(i: &Instruction) -> bool {
-    use Code as C;
-    matches!(
-        i.code(),
-        C::Test_rm8_imm8_F6r1 | C::Test_rm16_imm16_F7r1 | C::Test_rm32_imm32_F7r1 | C::Test_rm64_imm32_F7r1
-    )
 }
 
 impl Cpu {
@@ -154,7 +147,27 @@ impl Cpu {
         Ok(executed.map_or(Done::ByEngine(Then::FlagsBack(flags)), |executed| executed.done))
     }
 
-    /// MOV or SETcc to memory.
+    /// The word of 32 bits in memory; `None` if the engine has to read it.
+    pub(super) fn load_word(
+        &mut self,
+        i: &Instruction,
+        told: &mut dyn Accesses,
+    ) -> Result<Option<u32>, Fault> {
+        let read = if decode::has_narrow_address(i) { None } else { self.read_operand(i, told)? };
+        Ok(read.map(|(value, _)| value as u32))
+    }
+
+    /// Writes the word of 32 bits in memory; false if the engine has to.
+    pub(super) fn store_word(
+        &mut self,
+        i: &Instruction,
+        value: u32,
+        told: &mut dyn Accesses,
+    ) -> Result<bool, Fault> {
+        Ok(!decode::has_narrow_address(i) && self.write_operand(i, value.into(), told)?.is_some())
+    }
+
+    /// MOV, SETcc or STMXCSR to memory.
     fn write_operand(&mut self, i: &Instruction, value: u64, told: &mut dyn Accesses) -> Outcome {
         let memory = self.memory_of(i);
         let place = self.locate(memory, Access::Write)?;
@@ -212,6 +225,18 @@ impl Cpu {
         }
         self.env.set_eflags(after);
         Ok(place.executed(Done::Next))
+    }
+
+    /// CMPXCHG of two registers of 32 bits (SDM volume 2). Only the one that is written loses its upper half.
+    pub(super) fn compare_exchange(&self, i: &Instruction) {
+        let (old, flags) = (self.register(i.op0_register()), self.eflags());
+        let compared = self.register(Register::EAX);
+        if old == compared {
+            self.set_register(i.op0_register(), self.register(i.op1_register()));
+        } else {
+            self.set_register(Register::EAX, old);
+        }
+        self.env.set_eflags(arithmetic::Operation::Sub.apply(compared, old, flags, 32).1);
     }
 
     /// XCHG, XADD or CMPXCHG with an operand in memory.

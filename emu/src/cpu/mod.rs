@@ -14,6 +14,7 @@ pub(crate) mod execute;
 pub(crate) mod fault;
 mod fetch;
 pub(crate) mod flags;
+mod mended;
 pub(crate) mod operands;
 pub(crate) mod outcome;
 mod peek;
@@ -38,9 +39,11 @@ pub use user::UserContext;
 
 use crate::blocks::HotBox;
 use crate::engine::{Engine, Model, OwnEnv};
+use crate::isa::decode::{self, Kind};
 use crate::mmu::{Paging, Tlb, WIDEST};
 use crate::platform::Platform;
 use crate::ram::Ram;
+use iced_x86::Instruction;
 use port_io::Console;
 
 /// The CPU, its memory and its devices.
@@ -72,6 +75,8 @@ pub(crate) struct Cpu {
     pub user_exit_epoch: u64,
     /// What is left to do after a hardware task switch.
     pub switched: Option<task::Switched>,
+    /// Whether the machine executes MINPS and the like, which the engine computes wrong with MXCSR.DAZ: once that was set.
+    pub takes_choices: bool,
     /// Whether translations were dropped since this was last cleared.
     pub blocks_dropped: bool,
     /// Accesses to physical addresses with neither RAM nor a device.
@@ -108,9 +113,16 @@ impl Cpu {
             user_writes: false,
             user_exit_epoch: 0,
             switched: None,
+            takes_choices: false,
             blocks_dropped: false,
             void_accesses: 0,
         }
+    }
+
+    /// How the machine treats an instruction now.
+    pub fn kind(&self, i: &Instruction) -> Kind {
+        let taken = self.takes_choices && decode::is_choice(i);
+        if taken { Kind::Sensitive } else { decode::kind(i) }
     }
 
     /// The registers that paging depends on.

@@ -30,6 +30,8 @@ pub(crate) enum Then {
     FlagsBack(u64),
     /// If it has entered an inner ring, note these registers of the outer one.
     NoteEntry(UserContext),
+    /// Take over what it has loaded into the status word of the x87 and MXCSR.
+    Adopt,
     /// If paging differs from this, drop what is cached from the page tables.
     Follow(Paging),
 }

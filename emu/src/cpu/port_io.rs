@@ -4,6 +4,7 @@ use super::Cpu;
 use super::fault::Fault;
 use super::outcome::{Accesses, Done};
 use crate::isa::decode;
+use crate::isa::mended::mended;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 /// A serial port.
@@ -139,12 +140,13 @@ impl Cpu {
         (number, i.op_register(data).size() as u8)
     }
 
-    /// Whether it changes no interrupt line and no time at which a device is due: some IN and OUT, and the functions of the
-    /// x87. To be asked before it is executed.
+    /// Whether it changes no interrupt line and no time at which a device is due: some IN and OUT, and what the engine computes
+    /// wrong with registers. To be asked before it is executed.
     pub(crate) fn is_inert(&self, i: &Instruction) -> bool {
         let out = i.mnemonic() == Mnemonic::Out;
         if !out && i.mnemonic() != Mnemonic::In {
-            return decode::x87_function(i).is_some();
+            let memory = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);
+            return !memory && mended(i).is_some();
         }
         let (port, size) = self.port_of(i);
         self.platform.is_inert(port, size, out)

@@ -13,6 +13,7 @@ use super::flags::{IF, RF, VM, ZF};
 use super::outcome::{Accesses, Done, Then};
 use crate::engine::{Model, Seg, Segment};
 use crate::isa::decode::{self, Kind, LONGEST};
+use crate::isa::mended::{has_vector_prefix, mended};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 /// FAST_STRING: the one feature of a Nehalem's IA32_MISC_ENABLE that this model has (SDM volume 4, table 2-2).
@@ -30,12 +31,16 @@ impl Cpu {
     /// Executes one sensitive instruction at EIP, or says that the engine must execute it.
     pub(crate) fn sensitive(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Result<Done, Fault> {
         use Mnemonic as M;
-        if let Some(function) = decode::x87_function(i) {
-            return self.x87_function(function);
+        if has_vector_prefix(i) || self.lacks(i) {
+            return Err(Fault::ud());
+        }
+        if let Some(what) = mended(i) {
+            return self.mended(i, what, told);
+        }
+        if decode::is_choice(i) {
+            return self.choose(i, told);
         }
         match i.mnemonic() {
-            _ if decode::has_vector_prefix(i) => Err(Fault::ud()),
-            _ if self.lacks(i) => Err(Fault::ud()),
             // IA32 lacks it.
             _ if decode::is_absent(i).is_some() => Ok(Done::ByEngine(Then::Nothing)),
             M::In | M::Out => self.port_instruction(i, told),

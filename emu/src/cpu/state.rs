@@ -88,8 +88,9 @@ impl Cpu {
         env.set_gpr(3, boot.bx);
         env.set_gpr(4, boot.sp);
         env.set_gpr(6, boot.si);
-        self.engine.set_fpuc(0x37f);
-        self.engine.set_mxcsr(0x1f80);
+        env.set_fpuc(0x37f);
+        env.set_mxcsr(0x1f80);
+        env.set_fpus(0);
         env.set_pat(0x0007_0406_0007_0406);
         self.tlb.flush_all();
         self.engine.flush_tlb();

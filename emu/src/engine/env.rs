@@ -169,14 +169,12 @@ impl Env<'_> {
     field!(/** IA32_KERNEL_GS_BASE. */ kernel_gs_base, pub set_kernel_gs_base, u64, off::KERNELGSBASE);
     field!(/** IA32_TSC_AUX. */ tsc_aux, pub set_tsc_aux, u64, off::TSC_AUX);
     field!(/** IA32_PAT. */ pat, pub set_pat, u64, off::PAT);
-    field!(/** x87 status word without TOP. */ fpus, pub set_fpus, u16, off::FPUS);
     field!(/** x87 control word. */ fpuc, u16, off::FPUC);
     field!(/** x87 last opcode. */ fpop, pub set_fpop, u16, off::FPOP);
     field!(/** Selector of the x87 instruction pointer. */ fpcs, pub set_fpcs, u16, off::FPCS);
     field!(/** Selector of the x87 operand pointer. */ fpds, pub set_fpds, u16, off::FPDS);
     field!(/** x87 instruction pointer. */ fpip, pub set_fpip, u64, off::FPIP);
     field!(/** x87 operand pointer. */ fpdp, pub set_fpdp, u64, off::FPDP);
-    field!(/** MXCSR. */ mxcsr, u32, off::MXCSR);
 
     /// General register in encoding order (0 = rAX .. 15 = R15), full width.
     #[inline(always)]

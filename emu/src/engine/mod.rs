@@ -7,6 +7,7 @@
 //! thread at a time.
 
 mod env;
+mod float;
 mod layout;
 mod map;
 mod near;
@@ -291,18 +292,6 @@ impl Engine {
     /// The CPU state, for the owner of this engine.
     pub fn own_env(&self) -> OwnEnv {
         OwnEnv(self.env)
-    }
-
-    /// Writes the x87 control word, and the rounding and precision that the engine derives from it.
-    pub fn set_fpuc(&self, value: u16) {
-        // Writing a register that every model has cannot fail.
-        let _ = self.reg_write(sys::RegisterX86::FPCW as i32, value.into());
-    }
-
-    /// Writes MXCSR, and the rounding and denormal modes that the engine derives from it.
-    pub fn set_mxcsr(&self, value: u32) {
-        // Writing a register that every model has cannot fail.
-        let _ = self.reg_write(sys::RegisterX86::MXCSR as i32, value.into());
     }
 
     /// Makes `cell` the constant of the next block to be translated.

@@ -147,6 +147,10 @@ offsets! {
         FPDS: usize = 756, "offsetof(CPUX86State, fpds)";
         FPIP: usize = 760, "offsetof(CPUX86State, fpip)";
         FPDP: usize = 768, "offsetof(CPUX86State, fpdp)";
+        /// `float_status fp_status`: of the x87.
+        FP_STATUS: usize = 776, "offsetof(CPUX86State, fp_status)";
+        /// `float_status sse_status`.
+        SSE_STATUS: usize = 808, "offsetof(CPUX86State, sse_status)";
         MXCSR: usize = 816, "offsetof(CPUX86State, mxcsr)";
         XMM: usize = 824, "offsetof(CPUX86State, xmm_regs)";
         SYSENTER_CS: usize = 4800, "offsetof(CPUX86State, sysenter_cs)";
@@ -179,6 +183,32 @@ offsets! {
         CC_OP_LOGIC: u32 = 22, "CC_OP_LOGICB";
         CC_OP_INC: u32 = 26, "CC_OP_INCB";
         CC_OP_DEC: u32 = 30, "CC_OP_DECB";
+    }
+
+    /// `float_status`: how the engine computes with floating-point numbers.
+    mod float {
+        /// `signed char float_rounding_mode`.
+        ROUNDING: usize = 1, "offsetof(float_status, float_rounding_mode)";
+        /// `uint8_t float_exception_flags`, which computations add to. Their bits are those of the status word and MXCSR.
+        FLAGS: usize = 2, "offsetof(float_status, float_exception_flags)";
+        /// `signed char floatx80_rounding_precision`: 32, 64 or 80.
+        PRECISION: usize = 3, "offsetof(float_status, floatx80_rounding_precision)";
+        /// `flag flush_to_zero`: small results are 0.
+        FLUSH_RESULTS: usize = 4, "offsetof(float_status, flush_to_zero)";
+        /// `flag flush_inputs_to_zero`.
+        FLUSH_OPERANDS: usize = 5, "offsetof(float_status, flush_inputs_to_zero)";
+        /// Rounding to nearest; down, up and to zero follow, as in RC.
+        NEAREST: u8 = 0, "float_round_nearest_even";
+        DOWN: u8 = 1, "float_round_down";
+        UP: u8 = 2, "float_round_up";
+        ZERO: u8 = 3, "float_round_to_zero";
+        INVALID: u8 = 1, "float_flag_invalid";
+        DIVIDE: u8 = 4, "float_flag_divbyzero";
+        OVERFLOW: u8 = 8, "float_flag_overflow";
+        UNDERFLOW: u8 = 16, "float_flag_underflow";
+        INEXACT: u8 = 32, "float_flag_inexact";
+        /// A result was made 0.
+        FLUSHED: u8 = 128, "float_flag_output_denormal";
     }
 
     /// `HF_*`: bits of the engine's hidden flags.

@@ -1,9 +1,9 @@
 //! Decoding, and the one table of instructions that need the machine.
 
-use crate::x87::Operation;
+use super::mended::{has_vector_prefix, is_long_mmx, mended};
 use iced_x86::{
-    Code, CodeSize, ConditionCode, Decoder, DecoderError, DecoderOptions, EncodingKind, FlowControl,
-    Instruction, Mnemonic, OpAccess, OpCodeTableKind, OpKind, Register,
+    Code, CodeSize, ConditionCode, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic,
+    OpAccess, OpCodeTableKind, OpKind, Register,
 };
 
 /// Bytes of the longest instruction.
@@ -79,7 +79,7 @@ pub(crate) fn kind(i: &Instruction) -> Kind {
         // The engine computes its flags from the old value.
         M::Neg if i.has_lock_prefix() => Kind::Sensitive,
         _ if is_refused_mov(i) => Kind::Sensitive,
-        _ if loses_flags(i) || x87_function(i).is_some() => Kind::Sensitive,
+        _ if loses_flags(i) || mended(i).is_some() => Kind::Sensitive,
         M::Iret | M::Iretd | M::Iretq => Kind::Iret,
         M::Sysret | M::Sysretq => Kind::Sysret,
         _ if is_far_jump(i) => Kind::Gate,
@@ -93,11 +93,6 @@ pub(crate) fn kind(i: &Instruction) -> Kind {
 /// iterations.
 pub(crate) fn repeats(i: &Instruction) -> bool {
     i.is_string_instruction() && (i.has_rep_prefix() || i.has_repne_prefix())
-}
-
-/// Whether an instruction is encoded with a vector prefix (VEX, EVEX, XOP).
-pub(crate) fn has_vector_prefix(i: &Instruction) -> bool {
-    !matches!(i.code().encoding(), EncodingKind::Legacy | EncodingKind::D3NOW)
 }
 
 /// Whether an instruction is SETcc to memory.
@@ -173,7 +168,19 @@ pub(crate) fn is_string(i: &Instruction) -> bool {
 /// Whether the machine executes the instruction itself, or checks what the engine did: it must run at its original
 /// address.
 pub fn is_sensitive(i: &Instruction) -> bool {
-    kind(i).by_machine()
+    kind(i).by_machine() || is_choice(i)
+}
+
+/// Whether it is one of the instructions of SSE that take the smaller or the larger number. The machine executes them only once
+/// MXCSR.DAZ was set, which the engine then ignores. [`decode`] marks those that the engine takes for another instruction with a
+/// LOCK prefix, and they stay the engine's.
+pub(crate) fn is_choice(i: &Instruction) -> bool {
+    use Mnemonic as M;
+    let named = matches!(
+        i.mnemonic(),
+        M::Minps | M::Minss | M::Minpd | M::Minsd | M::Maxps | M::Maxss | M::Maxpd | M::Maxsd
+    );
+    named && !i.has_lock_prefix()
 }
 
 /// An instruction of the x87 FPU, which keeps its address: the escape opcodes.
@@ -181,26 +188,6 @@ pub(crate) fn is_x87(i: &Instruction) -> bool {
     let form = i.op_code();
     let first = form.op_code() >> (8 * (form.op_code_len() - 1));
     matches!(first, 0xd8..=0xdf) && form.table() == OpCodeTableKind::Normal
-}
-
-/// The function that an instruction computes which the engine leaves to the host's C library.
-pub(crate) fn x87_function(i: &Instruction) -> Option<Operation> {
-    use Mnemonic as M;
-    Some(match i.mnemonic() {
-        M::F2xm1 => Operation::F2xm1,
-        M::Fyl2x => Operation::Fyl2x,
-        M::Fptan => Operation::Fptan,
-        M::Fpatan => Operation::Fpatan,
-        M::Fxtract => Operation::Fxtract,
-        M::Fprem1 => Operation::Fprem1,
-        M::Fprem => Operation::Fprem,
-        M::Fyl2xp1 => Operation::Fyl2xp1,
-        M::Fsincos => Operation::Fsincos,
-        M::Fscale => Operation::Fscale,
-        M::Fsin => Operation::Fsin,
-        M::Fcos => Operation::Fcos,
-        _ => return None,
-    })
 }
 
 /// Count register of a repeated instruction of an address size.
@@ -304,13 +291,24 @@ pub(crate) fn must_not_restart(i: &Instruction) -> bool {
 }
 
 /// Decodes one instruction; `None` when the bytes are not one. In 64-bit code the engine takes near branches with an
-/// operand-size prefix as AMD's CPUs do, and so does this. A MOV that the engine refuses is marked ([`is_refused_mov`]).
+/// operand-size prefix as AMD's CPUs do, and so does this. A MOV that the engine refuses is marked ([`is_refused_mov`]), and an
+/// instruction on MMX registers that it gets wrong (`isa/mended.rs`).
 pub(crate) fn decode(bits: u32, bytes: &[u8], ip: u64) -> Option<Instruction> {
     let mut i = Decoder::with_ip(bits, bytes, ip, DecoderOptions::AMD).decode();
-    if is_mov_of_group(&i) && bits == 64 && has_rex_r(bytes) {
+    if bits == 64 && (is_mov_of_group(&i) || is_long_mmx(&i)) && has_rex_r(bytes) {
+        i.set_has_lock_prefix(true);
+    }
+    // See `is_choice`.
+    if is_choice(&i) && chooses_twice(bytes) {
         i.set_has_lock_prefix(true);
     }
     (i.code() != Code::INVALID).then_some(i)
+}
+
+/// Whether two of the prefixes 66, F2 and F3 choose the instruction: the engine may take another than CPUs.
+fn chooses_twice(bytes: &[u8]) -> bool {
+    let prefixes = &bytes[..bytes.iter().take_while(|byte| LEGACY_PREFIXES.contains(byte)).count()];
+    [0x66, 0xf2, 0xf3].iter().filter(|prefix| prefixes.contains(prefix)).count() > 1
 }
 
 /// Whether it is a MOV of an immediate by C6 or C7.

@@ -3,6 +3,7 @@
 
 mod condition;
 pub(crate) mod decode;
+pub(crate) mod mended;
 mod repeat;
 
 pub use condition::condition_holds;

@@ -117,7 +117,7 @@ impl Core {
             return;
         }
         let watched = matches!(lead, Lead::Cut(Cut::Watched, _));
-        let kind = decode::kind(i);
+        let kind = self.cpu.kind(i);
         let alone = match kind {
             Kind::Sensitive => !compared.keeps_flags(i),
             Kind::Gate => true,

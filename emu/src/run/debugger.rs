@@ -113,7 +113,7 @@ impl Core {
         let (before, after) = (self.cpu_state(), self.with_registers(values)?);
         let env = *self.cpu.env;
         if (before.x87, before.mxcsr, before.xmm) != (after.x87, after.mxcsr, after.xmm) {
-            after.write_fpu(&self.cpu.engine, env);
+            after.write_fpu(env);
         }
         for (seg, place) in BASED {
             let (old, base) = (env.seg(seg), after.segments.get(place).map_or(0, |segment| segment.base));

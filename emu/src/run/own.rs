@@ -28,6 +28,7 @@ impl Core {
             Ok(Done::ByEngine(then)) => return Some(then),
             outcome => self.end_own(i, outcome, tf),
         }
+        self.follow_denormals();
         None
     }
 
@@ -40,11 +41,15 @@ impl Core {
         } else {
             self.step_unpatched(length);
         }
+        if then == Then::Adopt {
+            self.cpu.env.adopt_float();
+            self.follow_denormals();
+        }
         if self.cpu.hot.clock.icount > before {
             match then {
                 Then::Follow(paging) => self.cpu.follow_paging(paging),
                 Then::NoteEntry(context) if self.cpu.env.cpl() < 3 => self.cpu.note_user_registers(context),
-                Then::NoteEntry(_) | Then::FlagsBack(_) | Then::Nothing => {}
+                Then::NoteEntry(_) | Then::FlagsBack(_) | Then::Adopt | Then::Nothing => {}
             }
             if decode::kind(i) == Kind::Gate {
                 self.after_far_transfer();
@@ -92,6 +97,15 @@ impl Core {
         let tf = tf && self.cpu.env.eflags_raw() & TF != 0;
         if tf || met != 0 {
             self.debug_trap(met, tf);
+        }
+    }
+
+    /// Takes over the instructions that the engine computes wrong with MXCSR.DAZ, if that is set for the first time. The guest
+    /// cannot observe when they are given back, so they are not.
+    pub(super) fn follow_denormals(&mut self) {
+        if self.cpu.env.denormals_are_zeros() && !self.cpu.takes_choices {
+            self.cpu.takes_choices = true;
+            self.blocks.forget_analysis(0, u64::MAX);
         }
     }
 

@@ -150,7 +150,7 @@ impl Core {
 
     /// The CPU state, and the watches for its breakpoints.
     pub(crate) fn load_cpu(&mut self, cpu: &CpuState) {
-        cpu.write(&self.cpu.engine, *self.cpu.env);
+        cpu.write(*self.cpu.env);
         (self.cpu.halted, self.cpu.tsc_offset) = (cpu.halted, cpu.msr.tsc_offset);
         (self.cpu.nmi_pending, self.cpu.nmi_blocked) = (cpu.nmi_pending, cpu.nmi_blocked);
         self.follow_debug_registers();

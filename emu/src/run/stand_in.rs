@@ -19,6 +19,7 @@ use crate::blocks::{BlockCell, CellRef, Cut, Lead};
 use crate::cpu::execute::is_executable;
 use crate::cpu::flags::TF;
 use crate::isa::decode::{self, Compared, Kind};
+use crate::isa::mended::{Mended, Status, mended};
 use crate::ram::{PAGE, PageState, Ram};
 use crate::run::Halt;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
@@ -102,7 +103,8 @@ pub(super) fn is_executed_in_hook(i: &Instruction) -> bool {
     ports
         || control
         || decode::is_set_in_memory(i)
-        || decode::x87_function(i).is_some()
+        || decode::is_choice(i)
+        || mended(i).is_some_and(|what| what != Mended::Status(Status::Moved))
         || decode::is_refused_mov(i)
         || i.mnemonic() == M::Neg
         || matches!(
@@ -227,7 +229,7 @@ impl Core {
                 break;
             }
             let here = paddr + (at - begin);
-            let by_machine = decode::kind(&i).by_machine() && !compared.keeps_flags(&i);
+            let by_machine = self.cpu.kind(&i).by_machine() && !compared.keeps_flags(&i);
             let in_hook = by_machine && is_executed_in_hook(&i);
             if in_hook || self.is_taken_over(&i, at) || self.is_reported_in_hook(&i, at) {
                 bytes.extend(self.replacement(here, &INT3));

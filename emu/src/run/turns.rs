@@ -68,6 +68,7 @@ impl Core {
             // SAFETY: it is dropped below, while the exclusive borrow is still held.
             self.interposer = interposer.map(|i| unsafe { Lent::new(i) });
             self.begin_pauses();
+            self.follow_denormals();
             self.turns(limit)
         });
         self.interposer = None;
@@ -399,7 +400,7 @@ impl Core {
 
     /// Whether the machine executes the instruction at EIP: IRET only if it returns to another task.
     fn is_by_machine(&self, i: &Instruction) -> bool {
-        let kind = decode::kind(i);
+        let kind = self.cpu.kind(i);
         kind.by_machine() || kind == Kind::Iret && self.cpu.returns_to_task()
     }
 

@@ -4,7 +4,7 @@
 //! architectural TLB, which the guest can observe too, is saved separately.
 
 use crate::cpu::flags::RF;
-use crate::engine::{Engine, Env, Seg, Segment, hflags};
+use crate::engine::{Env, Seg, Segment, hflags};
 use serde::{Deserialize, Serialize};
 use std::hash::Hasher;
 
@@ -183,7 +183,7 @@ impl CpuState {
     }
 
     /// Loads the state into an engine that does not run, and whose CPU state is `e`. Its TLB is not touched.
-    pub(crate) fn write(&self, engine: &Engine, e: Env<'_>) {
+    pub(crate) fn write(&self, e: Env<'_>) {
         (0..16).for_each(|i| e.set_gpr(i, self.gpr[i]));
         SEGS.iter().zip(self.segments).for_each(|(seg, s)| e.set_seg_raw(*seg, loaded(s)));
         e.set_ldt(loaded(self.ldt));
@@ -204,18 +204,16 @@ impl CpuState {
         e.set_kernel_gs_base(m.kernel_gs_base);
         e.set_tsc_aux(m.tsc_aux);
         e.set_pat(m.pat);
-        self.write_fpu(engine, e);
+        self.write_fpu(e);
         e.set_hflags(self.hidden_flags());
         e.set_eflags(self.eflags);
         e.set_eip(self.ip);
     }
 
-    /// Writes the control words through the engine's API, which sets its rounding modes; all other fields are written
-    /// directly.
-    pub(crate) fn write_fpu(&self, engine: &Engine, e: Env<'_>) {
+    pub(crate) fn write_fpu(&self, e: Env<'_>) {
         let x = &self.x87;
-        engine.set_fpuc(x.control);
-        engine.set_mxcsr(self.mxcsr);
+        e.set_fpuc(x.control);
+        e.set_mxcsr(self.mxcsr);
         e.set_fpus(x.status);
         e.set_fpstt(u32::from(x.top));
         e.set_fptags(x.tags);

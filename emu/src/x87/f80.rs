@@ -104,6 +104,27 @@ impl F80 {
         F80 { head: sign(negative) | 0x7ffe, mantissa: u64::MAX }
     }
 
+    /// `mantissa * 2^(exponent - 63)`, which is a normal number or 0.
+    pub(super) fn scaled(negative: bool, mantissa: u64, exponent: i32) -> Self {
+        let shift = mantissa.leading_zeros();
+        match mantissa.checked_shl(shift) {
+            Some(mantissa) => F80::packed(negative, exponent - shift as i32, mantissa),
+            None => F80::zero(negative),
+        }
+    }
+
+    /// The integer that it is rounded to, whether that is inexact, and whether its magnitude was rounded up; `None` if it is a
+    /// NaN, infinite or 2^65 and more.
+    pub(super) fn to_integer(self, rounding: Rounding) -> Option<(i128, bool, bool)> {
+        if self.is_zero() {
+            return Some((0, false, false));
+        }
+        let (finite, negative) = (self.finite().filter(|of| of.exponent <= 64)?, self.is_negative());
+        let (kept, up, inexact) = finite.exact(negative).cut((127 - finite.exponent) as u32, rounding);
+        let magnitude = kept as i128 + i128::from(up);
+        Some((if negative { -magnitude } else { magnitude }, inexact, up))
+    }
+
     pub(super) fn integer(value: i32) -> Self {
         if value == 0 {
             return Self::zero(false);
@@ -212,7 +233,7 @@ impl Exact {
 
     /// The upper bits of the mantissa without the lowest `drop`, and whether a rounding of them goes up; whether anything was
     /// dropped.
-    fn cut(self, drop: u32, rounding: Rounding) -> (u128, bool, bool) {
+    pub(super) fn cut(self, drop: u32, rounding: Rounding) -> (u128, bool, bool) {
         let kept = self.mantissa.checked_shr(drop).unwrap_or(0);
         let rest = self.mantissa ^ kept.checked_shl(drop).unwrap_or(0);
         let half = match drop {
@@ -235,9 +256,59 @@ impl Exact {
     }
 }
 
+/// The sum of two finite numbers that have at most 53 bits; `None` for 0.
+pub(super) fn sum(a: F80, b: F80) -> Option<Exact> {
+    let (Some(x), Some(y)) = (a.finite(), b.finite()) else {
+        return a
+            .finite()
+            .map(|x| x.exact(a.is_negative()))
+            .or_else(|| Some(b.finite()?.exact(b.is_negative())));
+    };
+    let (x, y) = (x.exact(a.is_negative()), y.exact(b.is_negative()));
+    let (x, y) = if (x.exponent, x.mantissa) < (y.exponent, y.mantissa) { (y, x) } else { (x, y) };
+    let distance = (x.exponent - y.exponent) as u32;
+    // The mantissas end in 75 zeros. One that lies below them all only says that there is more.
+    let other = if distance < 74 { y.mantissa >> (distance + 1) } else { 1 };
+    let mantissa = x.mantissa >> 1;
+    let value = if x.negative == y.negative { mantissa + other } else { mantissa - other };
+    Exact::scaled(x.negative, value, x.exponent - 126)
+}
+
+/// The product of two finite numbers; `None` for 0.
+pub(super) fn product(a: F80, b: F80) -> Option<Exact> {
+    let (x, y) = (a.finite()?, b.finite()?);
+    let value = u128::from(x.mantissa) * u128::from(y.mantissa);
+    Exact::scaled(a.is_negative() != b.is_negative(), value, x.exponent + y.exponent - 126)
+}
+
 impl Rounding {
+    /// Towards zero.
+    pub const TRUNCATED: Rounding = Rounding(3 << 10);
+
     pub fn new(control: u16) -> Self {
         Rounding(control)
+    }
+
+    pub fn is_nearest(self) -> bool {
+        self.mode() == 0
+    }
+
+    pub fn is_down(self) -> bool {
+        self.mode() == 1
+    }
+
+    pub fn is_up(self) -> bool {
+        self.mode() == 2
+    }
+
+    /// Whether a result that is too large becomes infinite.
+    pub fn overflows(self, negative: bool) -> bool {
+        match self.mode() {
+            0 => true,
+            1 => negative,
+            2 => !negative,
+            _ => false,
+        }
     }
 
     /// RC: 0 nearest, 1 down, 2 up, 3 towards zero.
@@ -279,12 +350,7 @@ impl Rounding {
             }
             return Rounded { value: F80::packed(negative, adjusted, mantissa), flags: OE | precision, up };
         }
-        let infinite = match self.mode() {
-            0 => true,
-            1 => negative,
-            2 => !negative,
-            _ => false,
-        };
+        let infinite = self.overflows(negative);
         let value = if infinite { F80::infinity(negative) } else { F80::largest(negative) };
         Rounded { value, flags: OE | PE, up: infinite }
     }

@@ -7,9 +7,12 @@ mod big;
 mod exact;
 mod f80;
 mod functions;
+mod integer;
+pub(crate) mod narrow;
 mod special;
 
 pub use f80::F80;
+pub use integer::{Constant, Stored};
 
 use f80::{Exact, Finite, Rounded, Rounding};
 use functions::Logarithm;

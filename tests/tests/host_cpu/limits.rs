@@ -15,6 +15,13 @@ pub struct Mask {
     /// A function whose result CPUs do not round alike: Intel's and AMD's manuals promise an error of less than one unit in
     /// the last place. The machine rounds it correctly.
     pub rounded: bool,
+    /// Bits of MXCSR.
+    pub sse: u32,
+}
+
+impl Mask {
+    /// Everything is compared.
+    pub const NOTHING: Mask = Mask { flags: 0, mmx: false, rounded: false, sse: 0 };
 }
 
 pub fn mask(i: &Instruction) -> Mask {
@@ -33,9 +40,16 @@ pub fn mask(i: &Instruction) -> Mask {
         i.mnemonic(),
         M::Fsin | M::Fcos | M::Fsincos | M::Fptan | M::Fpatan | M::F2xm1 | M::Fyl2x | M::Fyl2xp1
     );
+    // The engine notes what it finds, and CPUs do not.
+    let unnoted = match i.mnemonic() {
+        M::Rcpps | M::Rcpss | M::Rsqrtps | M::Rsqrtss => 0x3f,
+        M::Roundps | M::Roundpd | M::Roundss | M::Roundsd if i.immediate8() & 8 != 0 => 0x20,
+        _ => 0,
+    };
     Mask {
         mmx,
         rounded,
+        sse: unnoted,
         flags: bits.iter().filter(|(flag, _)| undefined & flag != 0).fold(0, |all, (_, bit)| all | bit),
     }
 }
@@ -99,17 +113,14 @@ pub fn known(i: &Instruction, shape: Shape) -> Option<&'static str> {
         M::Rcpps | M::Rcpss | M::Rsqrtps | M::Rsqrtss => Some("an approximation, exact in the engine"),
         M::Fcomi | M::Fcomip | M::Fucomi | M::Fucomip => Some("leaves OF, SF and AF as they were"),
         M::Enter => Some("does not touch the stack at the new stack pointer"),
-        M::Ldmxcsr if !away => Some("takes reserved bits of MXCSR"),
-        M::Fbld | M::Fbstp if away => Some("begins its access at another byte"),
+        M::Fbld if away => Some("begins its access at another byte"),
         M::Clflush if away => Some("does not look at its operand"),
         M::Shld | M::Shrd if i.is_ip_rel_memory_operand() && i.op2_kind() == OpKind::Immediate8 => {
             Some(IMMEDIATE)
         }
-        M::Test if format!("{:?}", i.code()).ends_with("r1") => Some("#UD for the second encoding of TEST"),
         M::Jmp | M::Call if memory && matches!(i.code(), Code::Jmp_rm64 | Code::Call_rm64) && !away => {
             Some("a target that is not canonical faults there and not here")
         }
-        M::Reservednop if i.op0_kind() == OpKind::Register => Some("#UD with a register operand"),
         _ if shape == Shape::Torn && memory && i.memory_size().size() == 16 => Some("no #GP for alignment"),
         _ => None,
     }
@@ -140,6 +151,7 @@ pub fn known_prefixes(code: &[u8], i: &Instruction) -> Option<&'static str> {
 /// Where Intel's CPUs differ from AMD's and qemu's, which the machine follows.
 fn known_of_intel(i: &Instruction, has: &dyn Fn(u8) -> bool, rex: u8) -> Option<&'static str> {
     match i.mnemonic() {
+        M::Reservednop if i.op0_kind() == OpKind::Register => Some("a NOP on Intel's CPUs, #UD on AMD's"),
         M::Pause if rex & 1 != 0 => Some("Intel's CPUs ignore REX.B in a PAUSE"),
         M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq | M::Scasb | M::Scasw | M::Scasd | M::Scasq
             if has(0xf2) || has(0xf3) =>

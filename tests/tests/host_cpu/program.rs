@@ -1,7 +1,7 @@
 //! The program that runs every case on the host CPU: a static ELF file made of bytes alone, without a library.
 //!
-//! Each case is entered by `rt_sigreturn` with a frame that holds all registers, the FPU's state and TF; it ends with
-//! the signal of its own fault, or with the trace trap after its one instruction. The handler writes what the kernel
+//! Each case is entered by `rt_sigreturn` with a frame that holds all registers and the FPU's state; it ends with the signal
+//! of its own fault or, with TF set, with the trace trap after its first instruction. The handler writes what the kernel
 //! saved to stdout and enters the next. Everything that depends on the case is data.
 
 use crate::common::{CODE, DATA, assemble};
@@ -10,9 +10,9 @@ use iced_x86::code_asm::{
     rsp,
 };
 
-/// Where the displaced instruction of a case is, and how many bytes it may have.
+/// Where the instructions of a case are, and how many bytes they may have.
 pub const AT: u64 = CODE + 0x100;
-pub const CASE_BYTES: u64 = 16;
+pub const CASE_BYTES: u64 = 96;
 /// Data memory that each case finds the same, and the stack's two pages.
 pub const DATA_BYTES: u64 = 0x8000;
 pub const STACK_PAGES: u64 = 0x1_6000;
@@ -40,12 +40,19 @@ const CASES: u64 = 0x46_0000;
 const REGISTERS64: i32 = 40;
 const REGISTERS32: i32 = 20;
 
-/// State from which every case starts.
-pub struct Start<'a> {
+/// Room for a signal frame.
+const FRAME_BYTES: u64 = 512;
+/// FSAVE's image before FXSAVE's, in a frame of 32 bits.
+const FSAVE_BYTES: u64 = 112;
+/// A case in the table: its code, its frame, and its image of the FPU.
+const ENTRY_BYTES: u64 = CASE_BYTES + FRAME_BYTES + FSAVE_BYTES + FX_BYTES as u64;
+
+/// State from which a case starts.
+#[derive(Clone)]
+pub struct Start {
     pub registers: [u64; 16],
     pub flags: u64,
-    pub data: &'a [u8],
-    pub fx: &'a [u8],
+    pub fx: Vec<u8>,
 }
 
 /// Segment bytes at their address.
@@ -56,25 +63,27 @@ struct Segment {
     executable: bool,
 }
 
-/// The program for these cases.
-pub fn program(bits: u32, start: &Start<'_>, cases: &[Vec<u8>]) -> Vec<u8> {
-    let count = cases.len() as u32;
-    let driver = driver(bits, count);
+/// The program for these cases, each of which finds this data.
+pub fn program(bits: u32, data: &[u8], cases: &[(Vec<u8>, Start)]) -> Vec<u8> {
+    let driver = driver(bits, cases.len() as u32);
     let mut control = vec![0; (CASES - FRAME) as usize];
     let mut put = |at: u64, bytes: &[u8]| {
         control[(at - FRAME) as usize..][..bytes.len()].copy_from_slice(bytes);
     };
-    put(FRAME, &if bits == 64 { frame64(start) } else { frame32(start) });
-    put(FX_IMAGE - 112, &fsave_header(start.fx));
-    put(FX_IMAGE, start.fx);
-    put(ACTION, &action(bits, HANDLER));
-    put(DATA_TEMPLATE, start.data);
     let mut table = Vec::new();
-    for case in cases {
-        let mut bytes = case.clone();
-        bytes.resize(CASE_BYTES as usize, 0x90);
-        table.extend(bytes);
+    for (code, start) in cases {
+        let frame = if bits == 64 { frame64(start) } else { frame32(start) };
+        let end = table.len() as u64;
+        table.extend(code);
+        table.resize((end + CASE_BYTES) as usize, 0x90);
+        table.extend(frame);
+        table.resize((end + CASE_BYTES + FRAME_BYTES) as usize, 0);
+        table.extend(fsave_header(&start.fx));
+        table.extend(&start.fx);
     }
+    put(FRAME, &table[CASE_BYTES as usize..][..FRAME_BYTES as usize]);
+    put(ACTION, &action(bits, HANDLER));
+    put(DATA_TEMPLATE, data);
     let mut code = vec![0x90; 0x400];
     code.resize(0x1000, 0);
     let zero = |at, size| Segment { at, bytes: Vec::new(), size, executable: false };
@@ -179,7 +188,7 @@ fn handler32(a: &mut CodeAssembler) {
     write(a, saved_bytes(32) as u64);
     // The FXSAVE image follows FSAVE's, to which the 20th word points.
     a.mov(ecx, dword_ptr(ebp + REGISTERS32 + 19 * 4)).unwrap();
-    a.add(ecx, 112).unwrap();
+    a.add(ecx, FSAVE_BYTES as i32).unwrap();
     write(a, FX_BYTES as u64);
     for (at, length) in SHOWN {
         a.mov(ecx, at as u32).unwrap();
@@ -195,9 +204,9 @@ fn next64(a: &mut CodeAssembler, count: u32) {
     a.cmp(eax, count as i32).unwrap();
     a.jae(done).unwrap();
     a.add(dword_ptr(rdx), 1).unwrap();
-    a.shl(eax, 4).unwrap();
+    a.imul_3(eax, eax, ENTRY_BYTES as i32).unwrap();
     a.lea(rsi, qword_ptr(rax + CASES as i32)).unwrap();
-    copy(a, None, AT, CASE_BYTES);
+    copy_case(a);
     copy(a, Some(DATA_TEMPLATE), DATA, DATA_BYTES);
     clear(a);
     a.mov(rsp, FRAME + 8).unwrap();
@@ -214,9 +223,9 @@ fn next32(a: &mut CodeAssembler, count: u32) {
     a.cmp(eax, count as i32).unwrap();
     a.jae(done).unwrap();
     a.add(dword_ptr(edx), 1).unwrap();
-    a.shl(eax, 4).unwrap();
+    a.imul_3(eax, eax, ENTRY_BYTES as i32).unwrap();
     a.lea(esi, dword_ptr(eax + CASES as i32)).unwrap();
-    copy(a, None, AT, CASE_BYTES);
+    copy_case(a);
     copy(a, Some(DATA_TEMPLATE), DATA, DATA_BYTES);
     clear(a);
     a.mov(esp, FRAME as u32 + 4).unwrap();
@@ -224,6 +233,13 @@ fn next32(a: &mut CodeAssembler, count: u32) {
     a.set_label(&mut done).unwrap();
     a.xor(ebx, ebx).unwrap();
     system32(a, 1);
+}
+
+/// Copies the parts of a case to their places.
+fn copy_case(a: &mut CodeAssembler) {
+    copy(a, None, AT, CASE_BYTES);
+    copy(a, None, FRAME, FRAME_BYTES);
+    copy(a, None, FX_IMAGE - FSAVE_BYTES, FSAVE_BYTES + FX_BYTES as u64);
 }
 
 fn copy(a: &mut CodeAssembler, from: Option<u64>, to: u64, length: u64) {
@@ -244,7 +260,7 @@ fn clear(a: &mut CodeAssembler) {
 }
 
 /// A 64-bit signal frame: return address, ucontext (flags, link, stack, registers, mask).
-fn frame64(start: &Start<'_>) -> Vec<u8> {
+fn frame64(start: &Start) -> Vec<u8> {
     let r = &start.registers;
     // UC_SIGCONTEXT_SS and UC_STRICT_RESTORE_SS; CS 33h, SS 2bh.
     let segments = 0x2b_u64 << 48 | 0x33;
@@ -284,9 +300,9 @@ fn frame64(start: &Start<'_>) -> Vec<u8> {
 }
 
 /// A 32-bit signal frame: return address, signal, two pointers, siginfo, ucontext.
-fn frame32(start: &Start<'_>) -> Vec<u8> {
+fn frame32(start: &Start) -> Vec<u8> {
     let r = |n: usize| start.registers[n] as u32;
-    let fpstate = FX_IMAGE as u32 - 112;
+    let fpstate = (FX_IMAGE - FSAVE_BYTES) as u32;
     let words = [
         0,
         0,
@@ -325,8 +341,8 @@ fn frame32(start: &Start<'_>) -> Vec<u8> {
 /// The FSAVE image that a 32-bit frame has before its FXSAVE image: same control, status, tags and registers.
 fn fsave_header(fx: &[u8]) -> Vec<u8> {
     let word = |at: usize| u32::from(u16::from_le_bytes([fx[at], fx[at + 1]]));
-    // Physical registers 0 to 2 are empty.
-    let mut image: Vec<u8> = [0xffff_0000 | word(0), 0xffff_0000 | word(2), 0xffff_003f, 0, 0, 0, 0]
+    let tags = (0..8).filter(|n| fx[4] >> n & 1 == 0).fold(0xffff_0000, |all, n| all | 3 << (2 * n));
+    let mut image: Vec<u8> = [0xffff_0000 | word(0), 0xffff_0000 | word(2), tags, 0, 0, 0, 0]
         .iter()
         .flat_map(|w: &u32| w.to_le_bytes())
         .collect();

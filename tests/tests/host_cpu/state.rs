@@ -5,6 +5,11 @@ use super::program::{AT, FX_BYTES, SHOWN, saved_bytes};
 use crate::common::Guest;
 use trapline_emu::Stop;
 
+/// A denormal operand, in the status word and MXCSR.
+const DE: u32 = 2;
+/// What is compared of the status word: the exceptions, the stack fault, and what says that one is pending.
+const EXCEPTIONS: u32 = 0x80ff;
+
 /// The compared state.
 #[derive(Debug)]
 pub struct State {
@@ -15,6 +20,8 @@ pub struct State {
     /// Vector, error code where it has one, address where it has one.
     pub fault: Option<(u64, u64, u64)>,
     pub control: u16,
+    /// The x87's, with TOP.
+    pub status: u16,
     pub top: u16,
     /// Valid registers, a bit each, and their ten bytes, by physical number.
     pub valid: u8,
@@ -101,6 +108,7 @@ impl State {
             flags: flags & !0x1_0100,
             fault: (vector != 1).then(|| fault(vector, error, address)),
             control: word(0),
+            status: word(2),
             top,
             valid: fx[4],
             x87,
@@ -134,6 +142,7 @@ impl State {
             flags: flags & !0x1_0100,
             fault: taken,
             control: e.fpuc(),
+            status: e.fpus() & !0x3800 | (e.fpstt() as u16 & 7) << 11,
             top: e.fpstt() as u16 & 7,
             valid: (0..8).filter(|n| tags[*n] == 0).fold(0, |all, n| all | 1 << n),
             x87: std::array::from_fn(|n| e.fpreg(n).to_vec()),
@@ -180,8 +189,13 @@ impl State {
             let value = |s: &State| format!("{:02x?}", &s.x87[n][..bytes]);
             tell(format!("x87 {n}"), value(self), value(guest));
         }
-        // The engine does not set the exception flags.
-        tell("mxcsr".into(), format!("{:x}", self.mxcsr & !0x3f), format!("{:x}", guest.mxcsr & !0x3f));
+        // The engine notes no denormal operands.
+        let mxcsr = |s: &State| format!("{:x}", s.mxcsr & !DE & !mask.sse);
+        tell("mxcsr".into(), mxcsr(self), mxcsr(guest));
+        if !mask.mmx {
+            let status = |s: &State| format!("{:x}", u32::from(s.status) & EXCEPTIONS & !DE);
+            tell("status".into(), status(self), status(guest));
+        }
         for n in 0..self.xmm.len() {
             tell(format!("xmm{n}"), format!("{:x}", self.xmm[n]), format!("{:x}", guest.xmm[n]));
         }

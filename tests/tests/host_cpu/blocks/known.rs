@@ -1,0 +1,115 @@
+//! Where random blocks are known to differ from the host's CPU: what docs/cpu-model.md lists, and what the manual leaves undefined.
+
+use super::super::limits::{self, Mask};
+use super::super::state::State;
+use super::random::undefined_after;
+use iced_x86::{CpuidFeature as F, Instruction, Mnemonic as M, OpKind, RflagsBits};
+
+/// How a block is compared.
+pub enum Known {
+    Skipped(&'static str),
+    Masked(Mask),
+}
+
+/// Instructions that are in no block.
+pub fn is_left_out(i: &Instruction) -> bool {
+    let memory = i.op_count() > 0 && i.op0_kind() == OpKind::Memory;
+    match i.mnemonic() {
+        // Digits that are none are undefined.
+        M::Fbld => true,
+        // They may unmask exceptions. What the status word holds beside exceptions is mostly undefined.
+        M::Ldmxcsr | M::Fldcw | M::Fnstsw => true,
+        // A register may say any bit of memory.
+        M::Bt | M::Bts | M::Btr | M::Btc => memory,
+        // Undefined for a count above 16.
+        M::Shld | M::Shrd => i.op1_register().size() == 2,
+        // CPUs do not round them alike; emu/tests/x87.rs compares them.
+        _ if limits::mask(i).rounded => true,
+        // They load pointers or the stack pointer.
+        M::Popa | M::Popad | M::Leave => true,
+        // Undefined for 0.
+        M::Bsf | M::Bsr => i.op0_register().size() == 4,
+        M::Cmpps | M::Cmppd | M::Cmpss | M::Cmpsd => i.op_count() > 2 && i.immediate8() > 7,
+        _ => false,
+    }
+}
+
+fn is_mmx(i: &Instruction) -> bool {
+    limits::mask(i).mmx || i.mnemonic() == M::Emms
+}
+
+fn is_x87(i: &Instruction) -> bool {
+    i.cpuid_features().iter().any(|feature| matches!(feature, F::FPU | F::FPU287 | F::FPU387))
+        || i.mnemonic() == M::Fisttp
+}
+
+/// Whether two instructions cannot be in one block: MMX leaves other exponents in the registers than CPUs.
+pub fn clash(a: &Instruction, b: &Instruction) -> bool {
+    is_mmx(a) && is_x87(b) || is_x87(a) && is_mmx(b)
+}
+
+const STACK_FAULT: u16 = 0x40;
+
+/// Whether two numbers of a format differ, and both are NaNs.
+fn other_nans(one: u128, two: u128) -> bool {
+    let singles = (0..4).all(|n| {
+        let [a, b] = [one, two].map(|v| (v >> (32 * n)) as u32);
+        a == b || f32::from_bits(a).is_nan() && f32::from_bits(b).is_nan()
+    });
+    let doubles = (0..2).all(|n| {
+        let [a, b] = [one, two].map(|v| (v >> (64 * n)) as u64);
+        a == b || f64::from_bits(a).is_nan() && f64::from_bits(b).is_nan()
+    });
+    one != two && (singles || doubles)
+}
+
+/// Whether one of these is a signaling NaN, and the other the quiet one that it becomes.
+fn quieted(host: &[u8], guest: &[u8]) -> bool {
+    host.len() == 10
+        && host[7] & 0x40 != 0
+        && host[7] == guest[7] | 0x40
+        && host[8] == 0xff
+        && host[9] & 0x7f == 0x7f
+}
+
+/// How a block is compared after which the host and the guest are in these states. Only instructions that were executed count.
+pub fn of(instructions: &[Instruction], host: &State, guest: &State) -> Known {
+    let after = host.ip.wrapping_sub(super::AT) as usize;
+    let mut end = 0;
+    let done = instructions.iter().take_while(|i| {
+        end += i.len();
+        end <= after
+    });
+    let done = done.count();
+    let instructions = &instructions[..done];
+    let has = |mnemonics: &[M]| instructions.iter().any(|i| mnemonics.contains(&i.mnemonic()));
+    if host.status & STACK_FAULT != 0 {
+        return Known::Skipped("the x87's stack is empty or full");
+    }
+    if host.valid != guest.valid && has(&[M::Fst, M::Fstp, M::Fstpnce]) {
+        return Known::Skipped("FST to an empty register");
+    }
+    if (0..8).any(|n| host.x87[n] != guest.x87[n] && quieted(&host.x87[n], &guest.x87[n])) && has(&[M::Fld]) {
+        return Known::Skipped("FLD of a signaling NaN");
+    }
+    if host.xmm.iter().zip(&guest.xmm).any(|(host, guest)| other_nans(*host, *guest)) {
+        return Known::Skipped("SSE with two NaNs");
+    }
+    let undefined = instructions.iter().fold(0, undefined_after);
+    let bits = [
+        (RflagsBits::CF, 1),
+        (RflagsBits::PF, 4),
+        (RflagsBits::AF, 0x10),
+        (RflagsBits::ZF, 0x40),
+        (RflagsBits::SF, 0x80),
+        (RflagsBits::OF, 0x800),
+    ];
+    let flags = bits.iter().filter(|(flag, _)| undefined & flag != 0).fold(0, |all, (_, bit)| all | bit);
+    let start = Mask { flags, ..Mask::NOTHING };
+    let mask = instructions.iter().map(limits::mask).fold(start, |all, one| Mask {
+        mmx: all.mmx || one.mmx,
+        sse: all.sse | one.sse,
+        ..all
+    });
+    Known::Masked(mask)
+}
