@@ -11,6 +11,8 @@ mod boot;
 mod d;
 #[path = "../bench/dumps.rs"]
 mod dumps;
+#[path = "../bench/floats.rs"]
+mod floats;
 #[path = "../bench/forms.rs"]
 mod forms;
 #[path = "../bench/fuzzing.rs"]
@@ -103,6 +105,7 @@ fn hit_sections(options: &Options, table: &mut table::Table) -> Result<(), Box<d
         table.section("Arguments of probes by name", &hits::arguments(rounds, scale, only)?);
         table.section("4000 armed sites", &hits::sites(rounds, scale, only)?);
         table.section("Watchpoints, loop of 6 with a memory operand", &watching::rows(rounds, scale, only)?);
+        table.section("Floating point: the speed of the bare engine", &floats::rows(rounds, scale, only)?);
         table.section("A handler against an eBPF program that does the same", &vm::programs(rounds, only)?);
         table.section("The compiler", &vm::compiler(rounds, only)?);
         table.section("A clause of D above one that does nothing", &d::clauses(rounds, scale, only)?);
