@@ -18,7 +18,8 @@ mod unwind;
 
 pub use linux::{Linux, LinuxError, ModuleDetails, ModuleSection, kernel_log};
 pub use profile::{
-    LoadedModule, LogError, Mapping, Module, ModuleKind, OsProfile, Switched, Task, UserRegisters, files_of,
+    Birth, LoadedModule, LogError, Mapping, Module, ModuleKind, OsProfile, Switched, Task, UserRegisters,
+    files_of,
 };
 pub use trapos::{TrapOs, TrapOsError};
 pub use unwind::{FindProgram, KernelFrame, KernelImage, Unwinder, UserFrame};

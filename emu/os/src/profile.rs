@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
 use trapline_emu::symbols::Symbols;
 use trapline_emu::{Core, UserContext};
 
@@ -21,6 +22,28 @@ pub struct Task {
     pub uid: u32,
     /// Its name; invalid UTF-8 is replaced.
     pub name: String,
+}
+
+/// What tells a thread from those that have had its descriptor before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Birth {
+    /// Id of the thread.
+    pub pid: u32,
+    /// Id of its process.
+    pub tgid: u32,
+    /// When it was made, by the guest's own clock; 0 if that is unknown.
+    pub start: u64,
+}
+
+impl Birth {
+    /// Whether the thread of a descriptor that showed `before` is still the same. One that executes a program in a
+    /// process of several threads becomes the first of them: it takes over that one's id and start.
+    #[must_use]
+    pub fn continues(self, before: Self) -> bool {
+        let leads = |of: Self| of.pid == of.tgid;
+        let took_over = leads(self) && !leads(before) && self.tgid == before.tgid;
+        (self.pid, self.start) == (before.pid, before.start) || took_over && self.start <= before.start
+    }
 }
 
 /// The kind of a module.
@@ -164,6 +187,9 @@ pub trait OsProfile: Send {
     fn tgid(&self, core: &Core) -> u32 {
         self.pid(core)
     }
+
+    /// What the descriptor at `task` shows of its thread's birth; zeros when it cannot be read.
+    fn birth(&self, core: &Core, task: u64) -> Birth;
 
     /// User id of the current task, 0 when it cannot be read.
     fn uid(&self, core: &Core) -> u32;

@@ -8,7 +8,7 @@ use trapline_emu::Core;
 use trapline_emu::load::LoadPlan;
 use trapline_emu::symbols::Symbols;
 
-use crate::profile::{Module, ModuleKind, OsProfile, Task};
+use crate::profile::{Birth, Module, ModuleKind, OsProfile, Task};
 
 /// The symbol that marks the guest.
 const SYMBOL: &str = "trapline_os_info";
@@ -186,6 +186,11 @@ impl OsProfile for TrapOs {
 
     fn pid(&self, core: &Core) -> u32 {
         self.current_u32(core, self.layout.pid)
+    }
+
+    fn birth(&self, core: &Core, task: u64) -> Birth {
+        let pid = self.u32_at(core, task.wrapping_add(self.layout.pid)).unwrap_or(0);
+        Birth { pid, tgid: pid, start: 0 }
     }
 
     fn uid(&self, core: &Core) -> u32 {

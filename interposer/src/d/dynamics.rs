@@ -54,6 +54,16 @@ pub(super) fn element_value(value: &[u8]) -> u64 {
     value.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
+/// The number of the variable that an element's key begins with.
+pub(super) fn variable_of(key: &[u8]) -> u32 {
+    key.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// The thread that follows it, 0 if threads share the variable.
+pub(super) fn thread_of(key: &[u8]) -> u64 {
+    key.get(4..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
 fn key_of(elements: &[Option<Element>], slot: u32) -> Option<&[u8]> {
     elements.get(slot as usize)?.as_ref().map(|element| element.key.as_slice())
 }
@@ -91,14 +101,36 @@ impl Dynamics {
         self.index.find(key, |slot| key_of(&self.elements, slot))
     }
 
-    /// The value of a scalar without keys, if this thread is the one that has used it last.
+    /// The thread that has used a scalar without keys last, if its element is known; the inner one is `None` if threads
+    /// share it.
     #[inline]
-    pub fn recent(&mut self, variable: u64, thread: impl FnOnce() -> u64) -> Option<&mut [u8; 8]> {
+    pub fn recent_thread(&self, variable: u64) -> Option<Option<u64>> {
+        Some((*self.recent.get(variable as usize)?)?.thread)
+    }
+
+    /// The value of a scalar without keys as it was used last.
+    #[inline]
+    pub fn recent(&mut self, variable: u64) -> Option<&mut [u8; 8]> {
         let recent = (*self.recent.get(variable as usize)?)?;
-        if recent.thread.is_some_and(|last| last != thread()) {
-            return None;
-        }
         self.elements.get_mut(recent.slot as usize)?.as_mut()?.value.first_chunk_mut()
+    }
+
+    /// How many elements there are.
+    pub const fn count(&self) -> usize {
+        self.elements.len() - self.free.len()
+    }
+
+    /// The threads that elements belong to. Others have 0 there.
+    pub fn threads(&self) -> BTreeSet<u64> {
+        self.elements.iter().flatten().map(|element| thread_of(&element.key)).collect()
+    }
+
+    /// Removes the elements of a thread.
+    #[cold]
+    pub fn remove_thread(&mut self, thread: u64) {
+        let own = self.elements.iter().flatten().filter(|element| thread_of(&element.key) == thread);
+        let keys: Vec<Vec<u8>> = own.map(|element| element.key.clone()).collect();
+        keys.iter().for_each(|key| self.remove(key));
     }
 
     /// Notes which thread has used a scalar without keys last, by its key.

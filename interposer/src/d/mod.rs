@@ -16,6 +16,7 @@ mod net;
 mod services;
 mod speculations;
 mod strings;
+mod threads;
 mod variables;
 
 use aggregations::Aggregations;
@@ -24,8 +25,11 @@ use fixed::Fixed;
 use memory::Memory;
 use serde::{Deserialize, Serialize};
 use speculations::Speculations;
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::sync::Arc;
+use threads::Threads;
+use trapline_os::Birth;
 use trapline_rpn::services::d::{Builtin, fault};
 use trapline_rpn::{Argument, CallkError};
 use trapline_trace::d::{ConsumerOptions, Limits, Snapshot, SymbolForm, Tables, Writer};
@@ -154,8 +158,14 @@ pub(crate) trait World {
     fn pass_time(&mut self, ns: u64);
     /// Ends the run; as a crash, with a dump, if the machine panics.
     fn end(&mut self, panics: bool);
-    /// A key that is different for each thread.
+    /// The address of the current thread's descriptor.
     fn thread(&mut self) -> u64;
+    /// What a descriptor shows of its thread's birth.
+    fn birth(&self, task: u64) -> Birth;
+    /// All threads that there are; `None` if they cannot be listed.
+    fn threads(&mut self) -> Option<BTreeMap<u64, Birth>>;
+    /// The instruction count.
+    fn instructions(&self) -> u64;
     /// The start of what an address is shown as: of the symbol or module that has it, or the address where there is none.
     fn start(&self, form: SymbolForm, address: u64) -> u64;
     /// The number of the probe point.
@@ -203,6 +213,7 @@ pub(crate) struct Runtime {
     setup: Arc<DSetup>,
     memory: Memory,
     dynamics: Dynamics,
+    threads: Threads,
     aggregations: Aggregations,
     #[serde(skip)]
     fixed: Fixed,
@@ -249,6 +260,7 @@ impl Runtime {
             hot: Hot::default().of(tables),
             memory: Memory::new(tables),
             dynamics: Dynamics::new(limits.dynvarsize),
+            threads: Threads::default(),
             aggregations: Aggregations::new(tables, limits.aggsize),
             fixed: Fixed::default(),
             speculations: Speculations::new(limits.nspec, limits.specsize),

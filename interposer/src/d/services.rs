@@ -1,6 +1,8 @@
 //! The services that compiled clauses call, by number.
 
 use super::{Failure, Reading, Runtime, World, bad_address, dynamics, thrown};
+use std::sync::Arc;
+use trapline_os::Birth;
 use trapline_rpn::services::ASSERTION;
 use trapline_rpn::services::d::{self, Builtin, COPY_STRING, COPY_TEXT, Function, fault};
 use trapline_rpn::{CallkError, CallkStack};
@@ -164,7 +166,7 @@ impl Runtime {
     fn add_part(&mut self, stack: &mut dyn CallkStack, world: &mut dyn World) -> Result<(), Failure> {
         self.hot.left = true;
         let number = stack.pop();
-        let tables = std::sync::Arc::clone(&self.setup.tables);
+        let tables = Arc::clone(&self.setup.tables);
         let Some(record) = tables.records.get(number as usize) else { return Err(CallkError::Unknown) };
         let mut writer = std::mem::take(&mut self.record);
         let before = writer.written().len();
@@ -253,18 +255,60 @@ impl Runtime {
         Ok(())
     }
 
+    /// The address of the current thread's descriptor. Variables of a thread that had it before are dropped.
+    #[inline]
+    fn thread(&mut self, world: &mut (impl World + ?Sized)) -> u64 {
+        let (task, now) = (world.thread(), world.instructions());
+        if !self.threads.is_known(task, now) {
+            self.look_at_thread(task, world.birth(task), now);
+        }
+        task
+    }
+
+    fn look_at_thread(&mut self, task: u64, birth: Birth, now: u64) {
+        // Variables that threads share are under 0.
+        if self.threads.look(task, birth, now) && task != 0 {
+            self.dynamics.remove_thread(task);
+        }
+        if self.threads.are_many() {
+            self.threads.keep(&self.dynamics.threads());
+        }
+    }
+
+    /// Drops the variables of threads that have ended, when there is no room for another one; returns whether there were
+    /// any.
+    #[cold]
+    fn make_room(&mut self, world: &mut dyn World) -> bool {
+        if !self.threads.is_worth_a_look(self.dynamics.count()) {
+            return false;
+        }
+        let Some(living) = world.threads() else { return false };
+        let before = self.dynamics.count();
+        let ended = self.threads.take_ended(&living).into_iter();
+        ended.filter(|task| *task != 0).for_each(|task| self.dynamics.remove_thread(task));
+        self.dynamics.count() < before
+    }
+
     /// The value of a scalar without keys, if this thread has used it last, as in most clauses with `self->`.
     #[inline]
-    pub fn recent(&mut self, variable: u64, thread: impl FnOnce() -> u64) -> Option<u64> {
-        self.dynamics.recent(variable, thread).map(|value| u64::from_le_bytes(*value))
+    pub fn recent(&mut self, variable: u64, world: &mut impl World) -> Option<u64> {
+        self.is_recent(variable, world)?;
+        self.dynamics.recent(variable).map(|value| u64::from_le_bytes(*value))
     }
 
     /// Writes such a scalar; false if it is not one. The value is not 0: that removes the element.
     #[inline]
-    pub fn set_recent(&mut self, variable: u64, value: u64, thread: impl FnOnce() -> u64) -> bool {
-        let Some(recent) = self.dynamics.recent(variable, thread) else { return false };
-        *recent = value.to_le_bytes();
-        true
+    pub fn set_recent(&mut self, variable: u64, value: u64, world: &mut impl World) -> bool {
+        let recent = self.is_recent(variable, world).and_then(|()| self.dynamics.recent(variable));
+        recent.map(|recent| *recent = value.to_le_bytes()).is_some()
+    }
+
+    #[inline]
+    fn is_recent(&mut self, variable: u64, world: &mut impl World) -> Option<()> {
+        match self.dynamics.recent_thread(variable)? {
+            Some(last) => (last == self.thread(world)).then_some(()),
+            None => Some(()),
+        }
     }
 
     /// Reads, writes or finds an element.
@@ -275,10 +319,9 @@ impl Runtime {
         world: &mut dyn World,
     ) -> Result<(), Failure> {
         let number = stack.pop();
-        let Some(table) = self.setup.tables.dynamics.get(number as usize) else {
-            return Err(CallkError::Unknown);
-        };
-        let thread = table.thread.then(|| world.thread());
+        let tables = Arc::clone(&self.setup.tables);
+        let Some(table) = tables.dynamics.get(number as usize) else { return Err(CallkError::Unknown) };
+        let thread = table.thread.then(|| self.thread(world));
         let mut key = std::mem::take(&mut self.buffers.0);
         key.truncate(0);
         key.part(number as u32);
@@ -319,7 +362,8 @@ impl Runtime {
                 return Ok(());
             }
             d::REFERENCE => {
-                let address = self.dynamics.make(key, size, counted).map(dynamics::address);
+                let made = self.make(key, (size, counted), world);
+                let address = made.map(dynamics::address);
                 self.drops.dynamic += u64::from(address.is_none());
                 // Without room for the element, a write to this address is dropped.
                 stack.push(address.unwrap_or(d::SCRATCH));
@@ -333,7 +377,7 @@ impl Runtime {
             return Ok(());
         }
         if !reference {
-            self.put(key, (size, counted), &value.to_le_bytes());
+            self.put(key, (size, counted), &value.to_le_bytes(), world);
             return Ok(());
         }
         let bytes = if string {
@@ -345,13 +389,22 @@ impl Runtime {
             self.fetch(value, &mut bytes, world)?;
             bytes
         };
-        self.put(key, (size, counted), &bytes);
+        self.put(key, (size, counted), &bytes, world);
         Ok(())
     }
 
+    /// The element of a key, made if it does not exist; `None` if there is no room for it.
+    fn make(&mut self, key: &[u8], (size, counted): (usize, usize), world: &mut dyn World) -> Option<u32> {
+        let made = self.dynamics.make(key, size, counted);
+        match made {
+            None if self.make_room(world) => self.dynamics.make(key, size, counted),
+            made => made,
+        }
+    }
+
     /// Stores an element, if there is room for it.
-    fn put(&mut self, key: &[u8], (size, counted): (usize, usize), bytes: &[u8]) {
-        match self.dynamics.make(key, size, counted) {
+    fn put(&mut self, key: &[u8], shape: (usize, usize), bytes: &[u8], world: &mut dyn World) {
+        match self.make(key, shape, world) {
             Some(slot) => {
                 self.dynamics.write(slot, 0, bytes);
             }

@@ -1,6 +1,7 @@
 //! The variables of a running program, by name, for a view.
 
-use super::{Runtime, dynamics::element_value};
+use super::Runtime;
+use super::dynamics::{element_value, thread_of, variable_of};
 use serde::{Deserialize, Serialize};
 use trapline_trace::d::{Dynamic, Field, Home, ShowSymbols, Variable, Writer, written_values};
 
@@ -43,12 +44,10 @@ impl Runtime {
             value: self.single(variable, lv, read, symbols),
         });
         let elements = self.dynamics.all().filter_map(|(key, value)| {
-            let number = u32::from_le_bytes(*key.first_chunk()?);
-            let table = tables.dynamics.get(number as usize)?;
-            let thread = u64::from_le_bytes(*key.get(4..)?.first_chunk()?);
+            let table = tables.dynamics.get(variable_of(key) as usize)?;
             Some(DVariable {
                 name: format!("{}{}", if table.thread { "self->" } else { "" }, table.name),
-                thread: table.thread.then_some(thread),
+                thread: table.thread.then(|| thread_of(key)),
                 keys: written_values(&table.keys, key.get(BEFORE_KEY..)?, symbols),
                 value: self.element(table, value, read, symbols),
             })

@@ -5,8 +5,10 @@ use super::host::Guest;
 use super::view::View;
 use crate::d::{DClause, DDrops, DFault, DSetup, DVariable, Reading, World};
 use crate::model::{Definition, Event, InsertError, Place, Point, ProgramId, Word};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use trapline_emu::{Access, Core, PAGE};
+use trapline_os::Birth;
 use trapline_rpn::services::ASSERTION;
 use trapline_rpn::services::d::{Builtin, fault};
 use trapline_rpn::{
@@ -209,6 +211,24 @@ impl<V: View> World for Guest<'_, V> {
 
     fn thread(&mut self) -> u64 {
         self.task()
+    }
+
+    fn birth(&self, task: u64) -> Birth {
+        self.profile.as_deref().map_or_else(Birth::default, |profile| profile.birth(self.core, task))
+    }
+
+    fn threads(&mut self) -> Option<BTreeMap<u64, Birth>> {
+        let task = self.task();
+        let profile = self.profile.as_deref()?;
+        let all = profile.tasks_damage(self.core).is_none().then(|| profile.tasks(self.core))?;
+        // A thread that ends leaves the guest's list before it has run for the last time.
+        let current = (task, profile.birth(self.core, task));
+        let listed = all.into_iter().map(|task| (task.task, profile.birth(self.core, task.task)));
+        Some(listed.chain([current]).collect())
+    }
+
+    fn instructions(&self) -> u64 {
+        self.core.icount()
     }
 
     fn start(&self, form: SymbolForm, address: u64) -> u64 {

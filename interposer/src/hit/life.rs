@@ -11,6 +11,7 @@
 use crate::model::ProgramId;
 use serde::{Deserialize, Serialize};
 use trapline_emu::{Access, Core, Seg};
+use trapline_os::{Birth, OsProfile};
 use trapline_trace::TakenOut;
 
 /// The most parked hits. Past this the oldest is dropped: its task has usually died.
@@ -110,13 +111,13 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    pub fn now(core: &Core) -> Self {
+    pub fn now(core: &Core, profile: Option<&dyn OsProfile>) -> Self {
         let sp = core.env().gpr(4);
-        Self { ip: core.env().eip(), sp, task: Task::now(core, sp) }
+        Self { ip: core.env().eip(), sp, task: Task::now(core, profile, sp) }
     }
 }
 
-/// The current task, as far as the CPU shows it.
+/// The current task, as far as the CPU and the profile show it.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Task {
     user: bool,
@@ -124,23 +125,36 @@ pub(crate) struct Task {
     /// In the kernel the physical address of the top of its stack, where it has one: the kernel may borrow any task's
     /// address space.
     stack: Option<u64>,
+    /// Its descriptor and its birth: a task that has ended leaves its stack and its tables to others.
+    thread: Option<(u64, Birth)>,
 }
 
 impl Task {
-    fn now(core: &Core, sp: u64) -> Self {
+    fn now(core: &Core, profile: Option<&dyn OsProfile>, sp: u64) -> Self {
         let env = core.env();
         let (user, cr3) = (env.cpl() == 3, env.cr(3));
         let base = if env.code64() { 0 } else { env.seg(Seg::Ss).base };
         let top = core.wrap_linear(base.wrapping_add(sp));
         let found = if user { None } else { core.peek_translate(top, Access::Read, false) };
-        Self { user, cr3, stack: found.map(|found| found.paddr + top % trapline_emu::PAGE) }
+        let thread = profile.map(|profile| {
+            let task = profile.current_task(core);
+            (task, profile.birth(core, task))
+        });
+        Self { user, cr3, stack: found.map(|found| found.paddr + top % trapline_emu::PAGE), thread }
     }
 }
 
-impl PartialEq for Task {
-    fn eq(&self, other: &Self) -> bool {
-        let stacks = self.stack.zip(other.stack);
-        self.user == other.user && stacks.map_or(self.cr3 == other.cr3, |(one, two)| one == two)
+impl Task {
+    /// Whether it is where a task was.
+    fn is_where(&self, before: &Self) -> bool {
+        let stacks = self.stack.zip(before.stack);
+        self.user == before.user && stacks.map_or(self.cr3 == before.cr3, |(one, two)| one == two)
+    }
+
+    /// Whether it may be the task that was there.
+    fn continues(&self, before: &Self) -> bool {
+        let threads = self.thread.zip(before.thread);
+        threads.is_none_or(|((task, birth), (old, then))| task == old && birth.continues(then))
     }
 }
 
@@ -182,9 +196,16 @@ impl ParkedHits {
     }
 
     /// Parks the hit in progress, in which probes had these parts. Returns the hit that it replaces, which is over.
-    pub fn park(&mut self, core: &Core, hit: &mut Hit, why: Why, parts: Vec<Part>) -> Option<Parked> {
-        let origin = hit.origin.take().unwrap_or_else(|| Origin::now(core));
-        let same = |parked: &Parked| parked.origin.sp == origin.sp && parked.origin.task == origin.task;
+    pub fn park(
+        &mut self,
+        core: &Core,
+        profile: Option<&dyn OsProfile>,
+        hit: &mut Hit,
+        (why, parts): (Why, Vec<Part>),
+    ) -> Option<Parked> {
+        let origin = hit.origin.take().unwrap_or_else(|| Origin::now(core, profile));
+        let same =
+            |parked: &Parked| parked.origin.sp == origin.sp && origin.task.is_where(&parked.origin.task);
         let full = (self.list.len() >= MOST_PARKED).then_some(0);
         let replaced = self.list.iter().position(same).or(full).map(|at| self.list.remove(at));
         let mut sites = std::mem::take(&mut hit.joined);
@@ -203,28 +224,36 @@ impl ParkedHits {
         replaced
     }
 
-    /// The index of the parked hit of the current task and stack pointer.
-    fn current(&self, core: &Core) -> Option<usize> {
+    /// The index of the parked hit at the current task's place and stack pointer, and whether it is this task's: another one
+    /// that was there has ended.
+    fn current(&self, core: &Core, profile: Option<&dyn OsProfile>) -> Option<(usize, bool)> {
         let sp = core.env().gpr(4);
         let mut list = self.list.iter().enumerate().filter(|(_, parked)| parked.origin.sp == sp).peekable();
         list.peek()?;
-        let task = Task::now(core, sp);
-        list.find(|(_, parked)| parked.origin.task == task).map(|(at, _)| at)
+        let task = Task::now(core, profile, sp);
+        let (at, parked) = list.find(|(_, parked)| task.is_where(&parked.origin.task))?;
+        Some((at, task.continues(&parked.origin.task)))
     }
 
     /// Takes out the current task's parked hit at a trap of a site; the flag says whether this trap resumes it.
-    pub fn take(&mut self, core: &Core, site: usize) -> Option<(Parked, bool)> {
-        let parked = self.list.remove(self.current(core)?);
-        let goes_on = parked.sites.contains(&site) && parked.since == core.icount();
+    pub fn take(
+        &mut self,
+        core: &Core,
+        profile: Option<&dyn OsProfile>,
+        site: usize,
+    ) -> Option<(Parked, bool)> {
+        let (at, own) = self.current(core, profile)?;
+        let parked = self.list.remove(at);
+        let goes_on = own && parked.sites.contains(&site) && parked.since == core.icount();
         Some((parked, goes_on))
     }
 
     /// Handles a completed exception return. Returns the parked hit to whose instruction it did not lead back, which is
     /// over.
-    pub fn returned(&mut self, core: &Core) -> Option<Parked> {
-        let at = self.current(core)?;
+    pub fn returned(&mut self, core: &Core, profile: Option<&dyn OsProfile>) -> Option<Parked> {
+        let (at, own) = self.current(core, profile)?;
         let parked = self.list.get_mut(at)?;
-        if parked.origin.ip == core.env().eip() {
+        if own && parked.origin.ip == core.env().eip() {
             parked.since = core.icount();
             return None;
         }
@@ -233,10 +262,10 @@ impl ParkedHits {
 
     /// Handles an event delivered at this boundary. Returns the parked hit whose task has run something else before it,
     /// which is over.
-    pub fn take_abandoned(&mut self, core: &Core) -> Option<Parked> {
-        let at = self.current(core)?;
+    pub fn take_abandoned(&mut self, core: &Core, profile: Option<&dyn OsProfile>) -> Option<Parked> {
+        let (at, own) = self.current(core, profile)?;
         let parked = self.list.get(at)?;
-        let waits = parked.origin.ip == core.env().eip() && parked.since == core.icount();
+        let waits = own && parked.origin.ip == core.env().eip() && parked.since == core.icount();
         (!waits).then(|| self.list.remove(at))
     }
 

@@ -144,14 +144,14 @@ impl TrapInterposer for Interposer {
         self.end_abandoned(core);
         if self.hit.stage == Stage::Displaced {
             // The fault of the displaced instruction can only be reported when the CPU is in the exception handler.
-            (self.hit.rare, self.hit.origin) = (true, Some(Origin::now(core)));
+            (self.hit.rare, self.hit.origin) = (true, Some(Origin::now(core, self.profile.as_deref())));
         }
         false
     }
 
     fn returned(&mut self, core: &mut Core) {
         if !self.parked.is_empty()
-            && let Some(parked) = self.parked.returned(core)
+            && let Some(parked) = self.parked.returned(core, self.profile.as_deref())
         {
             self.give_up(core, parked);
         }

@@ -40,7 +40,8 @@ impl Interposer {
                 probe.set_spent(true);
             }
         }
-        let replaced = self.parked.park(core, &mut self.hit, why, parts);
+        let profile = self.profile.as_deref();
+        let replaced = self.parked.park(core, profile, &mut self.hit, (why, parts));
         self.hit.clear();
         if let Some(parked) = replaced {
             self.give_up(core, parked);
@@ -103,7 +104,7 @@ impl Interposer {
     /// else.
     #[cold]
     pub(super) fn unpark(&mut self, core: &mut Core, site: usize) -> Option<Parked> {
-        let (parked, goes_on) = self.parked.take(core, site)?;
+        let (parked, goes_on) = self.parked.take(core, self.profile.as_deref(), site)?;
         if goes_on {
             return Some(parked);
         }
@@ -125,7 +126,7 @@ impl Interposer {
     #[inline]
     pub(super) fn end_abandoned(&mut self, core: &mut Core) {
         if !self.parked.is_empty()
-            && let Some(parked) = self.parked.take_abandoned(core)
+            && let Some(parked) = self.parked.take_abandoned(core, self.profile.as_deref())
         {
             self.give_up(core, parked);
         }

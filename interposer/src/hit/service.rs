@@ -8,7 +8,7 @@ use super::host::Guest;
 use super::view::View;
 use crate::d::{Reading, World};
 use trapline_rpn::services::d::Builtin;
-use trapline_rpn::{CallkError, CallkStack, Host, services};
+use trapline_rpn::{CallkError, CallkStack, services};
 
 /// Most elements of a channel's name.
 const MOST_NAME: u64 = 16;
@@ -73,7 +73,7 @@ impl<V: View> Guest<'_, V> {
         let d = self.d.take()?;
         let found = match service {
             services::d::BUILTIN => self.quick_builtin(operand),
-            _ => d.recent(operand, || self.task()),
+            _ => d.recent(operand, self),
         };
         self.d = Some(d);
         found
@@ -94,7 +94,7 @@ impl<V: View> Guest<'_, V> {
             return false;
         }
         let Some(d) = self.d.take() else { return false };
-        let done = d.set_recent(operand, value, || self.task());
+        let done = d.set_recent(operand, value, self);
         self.d = Some(d);
         done
     }

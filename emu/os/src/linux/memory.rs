@@ -124,6 +124,13 @@ impl Memory<'_> {
         Some(u32::from_le_bytes(bytes))
     }
 
+    /// The u64 at `va`.
+    pub(super) fn u64(&self, va: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.read(va, &mut bytes)?;
+        Some(u64::from_le_bytes(bytes))
+    }
+
     /// The word at `va`.
     pub(super) fn word(&self, va: u64) -> Option<u64> {
         let mut bytes = [0; 8];

@@ -15,7 +15,9 @@ use trapline_emu::load::{LoadPlan, Width};
 use trapline_emu::symbols::{Btf, Symbols};
 use trapline_emu::{Core, UserContext};
 
-use crate::profile::{LoadedModule, LogError, Mapping, Module, OsProfile, Switched, Task, UserRegisters};
+use crate::profile::{
+    Birth, LoadedModule, LogError, Mapping, Module, OsProfile, Switched, Task, UserRegisters,
+};
 
 mod infer;
 mod layout;
@@ -37,6 +39,8 @@ use stacks::{CodeLayout, SwitchedLayout};
 
 /// Flag of a task that was forked and has not executed a program (PF_FORKNOEXEC).
 const FORKED: u32 = 0x40;
+/// Bits of the largest id of a task (PID_MAX_LIMIT).
+const PID_BITS: u32 = 22;
 /// Bytes of a task's name (TASK_COMM_LEN).
 const COMM: usize = 16;
 /// Most tasks of a list: PID_MAX_LIMIT of a 32-bit kernel.
@@ -94,6 +98,8 @@ pub struct Linux {
     module: ModuleLayout,
     code: Option<CodeLayout>,
     switched: Option<SwitchedLayout>,
+    /// Offset in `task_struct` of the time of its start.
+    start: Option<u64>,
     lacks: Option<LinuxError>,
 }
 
@@ -105,7 +111,7 @@ impl Linux {
         if let Threads::Signal { .. } = self.layout.task.threads {
             (self.layout.files, self.lacks) = (None, Some(LinuxError::NewerFiles));
         }
-        Self { module: self.module.as_inferred(), code: None, switched: None, ..self }
+        Self { module: self.module.as_inferred(), code: None, switched: None, start: None, ..self }
     }
 
     /// What is not known of the kernel: its processes have no mappings and no programs then.
@@ -154,6 +160,7 @@ impl Linux {
             module: ModuleLayout::new(plan.width, btf),
             code: btf.and_then(CodeLayout::from_btf),
             switched: btf.and_then(SwitchedLayout::from_btf),
+            start: btf.and_then(|btf| Some(btf.member("task_struct", "start_time")?.offset())),
             lacks,
         })
     }
@@ -197,6 +204,15 @@ impl Linux {
             tgid: memory.u32(memory.add(task, layout.tgid))?,
             uid: self.uid_of(memory, task)?,
             name: String::from_utf8_lossy(&self.comm(memory, task)?).into_owned(),
+        })
+    }
+
+    fn birth_of(&self, memory: &Memory<'_>, task: u64) -> Option<Birth> {
+        let layout = &self.layout.task;
+        Some(Birth {
+            pid: memory.u32(memory.add(task, layout.pid))?,
+            tgid: memory.u32(memory.add(task, layout.tgid))?,
+            start: self.start.and_then(|start| memory.u64(memory.add(task, start))).unwrap_or(0),
         })
     }
 
@@ -360,6 +376,10 @@ impl OsProfile for Linux {
         self.current_u32(core, self.layout.task.tgid).unwrap_or(0)
     }
 
+    fn birth(&self, core: &Core, task: u64) -> Birth {
+        self.memory(core).and_then(|memory| self.birth_of(&memory, task)).unwrap_or_default()
+    }
+
     fn uid(&self, core: &Core) -> u32 {
         self.now(core).and_then(|(memory, task)| self.uid_of(&memory, task)).unwrap_or(0)
     }
@@ -424,8 +444,10 @@ impl OsProfile for Linux {
         self.saved_registers(core)
     }
 
+    /// Its id and, above the bits that an id can have, its start: ids are used again.
     fn user_task(&self, core: &Core) -> Option<u64> {
-        self.current_u32(core, self.layout.task.pid).map(u64::from)
+        let birth = self.now(core).and_then(|(memory, task)| self.birth_of(&memory, task))?;
+        Some(birth.start << PID_BITS | u64::from(birth.pid))
     }
 
     fn user_context(&self, core: &Core) -> Option<UserContext> {

@@ -22,7 +22,7 @@ use trapline_emu::{BootState, Core, CpuMode, CpuModel, Machine, MachineConfig};
 use trapline_interposer::{
     DDrops, DSetup, DVariable, Event, Interposer, InterposerConfig, Place, Point, ProgramId, Provided,
 };
-use trapline_os::{Module, OsProfile, Task};
+use trapline_os::{Birth, Module, OsProfile, Task};
 use trapline_providers::NoArguments;
 use trapline_rpn::{LinkedProgram, NoSymbols, Width, parse};
 use trapline_trace::{ChannelConfig, HeaderItems, ProbeName};
@@ -48,6 +48,9 @@ impl OsProfile for Tasks {
     }
     fn pid(&self, _: &Core) -> u32 {
         0
+    }
+    fn birth(&self, _: &Core, _: u64) -> Birth {
+        Birth::default()
     }
     fn uid(&self, _: &Core) -> u32 {
         0

@@ -28,7 +28,7 @@ use crate::types::GuestTypes;
 
 /// The part of a file for the state outside the machine, and its version.
 const PART: &str = "session";
-const VERSION: u16 = 7;
+const VERSION: u16 = 8;
 
 /// The origin of an inserted program, from which another process can insert it.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,0 +1,97 @@
+//! D's thread-local variables where threads come and go: what a program adds up with them is computed a second time here,
+//! from a trace of all calls. The kernel gives the structure of a thread that has ended to the next one; ids are not used
+//! again in these runs, so the trace tells the threads apart by their ids.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tempfile::TempDir;
+use trapline_tests::guest;
+
+use crate::cli::trapline_from_init;
+
+/// The longest time of each call as docs/oneliners.md asks for it, how many calls that is of, how long threads were off the
+/// CPU; and the trace.
+const PROGRAM: &str = r#"
+syscall:::entry { printf("E %d %s %d\n", tid, probefunc, timestamp); self->t = timestamp; }
+syscall:::return { printf("R %d %s %d\n", tid, probefunc, timestamp); }
+syscall:::return /self->t/ {
+    @longest[probefunc] = max(timestamp - self->t);
+    @calls[probefunc] = count();
+    self->t = 0;
+}
+sched:::off-cpu { printf("F %d - %d\n", tid, timestamp); self->since = timestamp; self->who = tid; self->key[tid] = 1; }
+sched:::on-cpu { printf("N %d - %d\n", tid, timestamp); }
+sched:::on-cpu /self->since/ {
+    @away = sum(timestamp - self->since);
+    @others = sum(self->who != tid);
+    @keys = sum(self->key[self->who] != 1);
+    self->since = 0;
+}
+END {
+    printa("longest %s %@d\n", @longest);
+    printa("calls %s %@d\n", @calls);
+    printa("away - %@d\n", @away);
+    printa("others - %@d\n", @others);
+    printa("keys - %@d\n", @keys);
+}
+"#;
+
+/// What the program has to add up, from the trace alone, and how many threads there were.
+fn slowly(trace: &str) -> (BTreeMap<String, u64>, usize) {
+    let (mut calls, mut away) = (BTreeMap::new(), BTreeMap::new());
+    let (mut sums, mut threads) =
+        (BTreeMap::from([("others -".to_owned(), 0), ("keys -".to_owned(), 0)]), BTreeSet::new());
+    for line in trace.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [event @ ("E" | "R" | "F" | "N"), thread, call, at] = words[..] else { continue };
+        let at: u64 = at.parse().unwrap();
+        threads.insert(thread);
+        match event {
+            "E" => drop(calls.insert(thread, at)),
+            "F" => drop(away.insert(thread, at)),
+            "R" => {
+                let Some(since) = calls.remove(thread) else { continue };
+                *sums.entry(format!("calls {call}")).or_default() += 1;
+                let longest = sums.entry(format!("longest {call}")).or_default();
+                *longest = (at - since).max(*longest);
+            }
+            _ => {
+                let Some(since) = away.remove(thread) else { continue };
+                *sums.entry("away -".to_owned()).or_default() += at - since;
+            }
+        }
+    }
+    (sums, threads.len())
+}
+
+/// A shell that starts this many processes, each of which ends at once.
+fn short_lives(processes: u32) {
+    let folder = TempDir::new().unwrap();
+    let shell = format!("i=0; while [ $i -lt {processes} ]; do (exit 3); i=$((i+1)); done; echo all$((6*7))");
+    let script = format!("on console \"/ # \" 1 type \"{shell}\\n\"\non console \"all42\" 1 stop\n");
+    std::fs::write(folder.path().join("s"), script).unwrap();
+    let (kernel, initrd) = (guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
+    let args = ["run", &kernel, "--initrd", &initrd, "--script", "s", "--console", "none", "-q"];
+    let ran = trapline_from_init(folder.path(), &[&args[..], &["-x", "quiet", "-n", PROGRAM]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let (sums, threads) = slowly(&ran.out);
+    assert!(threads > processes as usize, "{threads} threads");
+    let shown = ran.out.lines().filter_map(|line| {
+        let (name, value) = line.rsplit_once(' ')?;
+        let of_end = ["longest", "calls", "away", "others", "keys"].contains(&name.split(' ').next()?);
+        of_end.then(|| (name.to_owned(), value.parse().unwrap()))
+    });
+    assert_eq!(shown.collect::<BTreeMap<String, u64>>(), sums);
+}
+
+#[test]
+fn guest_linux_threads_have_their_own_variables() {
+    short_lives(60);
+}
+
+#[test]
+fn guest_linux_5000_threads_have_their_own_variables_at_length() {
+    short_lives(5000);
+}
