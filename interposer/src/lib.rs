@@ -32,6 +32,6 @@ pub use hit::{
 pub use model::difference;
 pub use model::{
     AlteredRun, Arguments, Clock, Condition, Definition, Difference, Event, HandlerError, InsertError,
-    InsertErrorKind, Place, Point, Processes, ProgramId, Provided, Stats, Timer, Who, Word,
+    InsertErrorKind, Later, Place, Point, Processes, ProgramId, Provided, Stats, Timer, Who, Word,
 };
 pub use sites::{Way, way_of, why};

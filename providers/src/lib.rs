@@ -43,8 +43,8 @@ pub use catalog::{Catalog, MatchError, user_probes};
 pub use name::{Clause, ClauseError, Description, DescriptionError, FunctionGlob, GlobError};
 pub use pid::PidError;
 pub use provider::{
-    ArgumentType, AtEntry, AtOffset, AtReturn, AtTailCall, NoArguments, OwnError, Probe, Provider,
-    ProviderError, Site,
+    ArgumentType, AtEntry, AtOffset, AtReturn, AtTailCall, Back, KernelCode, NoArguments, OwnError, Probe,
+    Provider, ProviderError, Site,
 };
 pub use sdt::{Refused, refused, refused_of};
 pub use system::SystemError;

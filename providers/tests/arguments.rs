@@ -73,11 +73,11 @@ fn a_return_has_its_offset_and_the_value() {
 #[test]
 fn a_tail_call_has_its_offset_and_no_value() {
     let machine = machine(false);
-    let at = AtTailCall { offset: 0x31 };
+    let at = AtTailCall { offset: 0x31, back: None };
     assert_eq!(at.argument(machine.core(), Argument::Number(0)), Ok(0x31));
     for which in [Argument::Number(1), Argument::Returned] {
         assert!(!at.has(which));
-        assert_eq!(at.argument(machine.core(), which), Err(ArgumentError::None));
+        assert_eq!(at.argument(machine.core(), which), Err(ArgumentError::Unknown));
     }
 }
 

@@ -33,6 +33,8 @@ pub enum Argument {
 pub enum ArgumentError {
     /// The probe point has no such argument: INVALID_OPERAND(8, n); for `push ret` n is all ones.
     None,
+    /// The probe point has such an argument, but here it is not known: INVALID_OPERAND as for one that it does not have.
+    Unknown,
     /// The argument is in memory, and this address of it cannot be read: INVALID_ADDR.
     Fault(u64),
 }

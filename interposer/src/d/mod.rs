@@ -354,6 +354,12 @@ impl Runtime {
         }
     }
 
+    /// Whether the clauses of ERROR run.
+    #[inline]
+    pub const fn has_failed(&self) -> bool {
+        self.fault.is_some()
+    }
+
     /// Whether the clause that has just ended left nothing to do.
     #[inline]
     pub fn left_nothing(&self) -> bool {

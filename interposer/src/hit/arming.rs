@@ -83,6 +83,9 @@ impl Interposer {
         for probe in program.probes.clone() {
             self.disable(core, probe);
         }
+        if !self.inserted.probes.iter().any(|probe| probe.enabled && probe.returns_later) {
+            self.sites.wait_nowhere(core);
+        }
     }
 
     /// Enables or disables one probe point of a program. Unknown numbers and removed programs are ignored.
@@ -159,6 +162,7 @@ impl Interposer {
         }
         probe.set_spent(false);
         self.parked.forget_probe(id);
+        self.tail_calls.forget_probe(id);
         let (sources, mut reach) = self.reach();
         let probes = reach.probes;
         match probes[number].place.address() {

@@ -22,6 +22,8 @@ pub(crate) struct Guest<'a, V: View = Real> {
     pub ip: Option<u64>,
     pub probe: &'a Probe,
     pub unwinder: &'a mut Unwinder,
+    /// Whether the function has returned, by another one that it has jumped to.
+    pub returned: bool,
     /// The state of the D program, if the handler is a clause of one.
     pub d: Option<&'a mut Runtime>,
     /// The number of the probe point, and the number of this run.
@@ -300,7 +302,10 @@ impl<V: View> Host for Guest<'_, V> {
             Some(arguments) => match V::ALTERS.then(|| self.view.word(Word::argument(which))).flatten() {
                 Some(value) => Ok(value),
                 None => {
-                    let real = arguments.argument(self.core, which);
+                    let real = match arguments.later() {
+                        Some(later) if self.returned => later.argument(self.core, which),
+                        _ => arguments.argument(self.core, which),
+                    };
                     if let (true, Ok(value)) = (V::ALTERS, real) {
                         self.view.learned(Word::argument(which), value);
                     }
@@ -311,8 +316,11 @@ impl<V: View> Host for Guest<'_, V> {
         };
         match &self.d {
             None => found,
-            // A clause of D sees 0 for what is not there.
-            Some(d) => Ok(d.argument_or(which, found.unwrap_or(0))),
+            // A clause of D sees 0 for what its probe never has. What is there but not known ends it.
+            Some(d) => match found {
+                Err(error) if error != ArgumentError::None && !d.has_failed() => Err(error),
+                found => Ok(d.argument_or(which, found.unwrap_or(0))),
+            },
         }
     }
 

@@ -27,6 +27,7 @@ mod service;
 mod stacks;
 mod stops;
 mod stub;
+mod tail_calls;
 mod to_channel;
 mod traced;
 mod trial;
@@ -53,6 +54,7 @@ use record::{Recorder, accessed};
 use stacks::Stacks;
 pub use stops::NotedHit;
 use stops::Stops;
+use tail_calls::TailCalls;
 pub use traced::{HandlerState, HandlerTrace, Traces};
 use trapline_dump::CrashDump;
 use trapline_emu::{Access, Core, Fault, PAGE, Trap, TrapInterposer, Verdict, WatchHit};
@@ -97,6 +99,8 @@ pub struct Interposer {
     hit: Hit,
     /// State. Hits whose instruction faulted or was interrupted.
     parked: ParkedHits,
+    /// State. Functions that have jumped to others and have not returned.
+    tail_calls: TailCalls,
     /// State: a frozen channel, core files and errors not yet fetched. Configuration: the budget of handlers, names of
     /// symbols. The interpreter keeps no state between runs.
     runner: Runner,
@@ -127,6 +131,13 @@ impl TrapInterposer for Interposer {
         }
         if trap.vector == 1 {
             self.note_watched(core, trap);
+        }
+        if self.sites.get(trap.patch as usize).is_some_and(|site| site.awaited)
+            && self.returned_to(core, trap)
+        {
+            self.stats.traps += 1;
+            self.hit.site = trap.patch as usize;
+            return self.resume(core, trap);
         }
         match self.begin(trap) {
             Ok((first, several)) => {
@@ -292,6 +303,7 @@ impl Interposer {
             filters: Filters::default(),
             hit: Hit::default(),
             parked: ParkedHits::default(),
+            tail_calls: TailCalls::default(),
             runner: Runner {
                 vm,
                 asked: asked::Asked::default(),

@@ -2,7 +2,8 @@
 //!
 //! The instruction, a return or a jump, is displaced as usual, but never out of line, so that its completion is known
 //! at once. Then the handlers run: they see the state after it, and the site as instruction pointer
-//! (docs/providers.md). A jump that stayed in its function is not a hit.
+//! (docs/providers.md). A jump that stayed in its function is not a hit. A jump of the kernel to another function is one when
+//! that has returned (`tail_calls.rs`).
 
 use super::Interposer;
 use super::life::Awaiting;
@@ -30,7 +31,7 @@ impl Interposer {
             core.env().set_gpr(0, 1);
             return false;
         }
-        if probe.place.runs_after() {
+        if probe.runs_after() {
             self.hit.rare = true;
             self.hit.awaiting.push(Awaiting { probe: index, ip: trap.ip });
             return false;
@@ -42,8 +43,12 @@ impl Interposer {
     #[cold]
     pub(super) fn hits_after(&mut self, core: &mut Core) {
         for Awaiting { probe, ip } in std::mem::take(&mut self.hit.awaiting) {
-            let place = self.inserted.probes.get(probe as usize).map(|p| &p.place);
-            let Some(Place::UserExit { offset, stays_in, .. }) = place else { continue };
+            let Some(waiting) = self.inserted.probes.get(probe as usize) else { continue };
+            if waiting.returns_later {
+                self.leave_later(core, probe, ip);
+                continue;
+            }
+            let Place::UserExit { offset, stays_in, .. } = &waiting.place else { continue };
             // The module is mapped contiguously here: the distance in memory is the distance in the file.
             let now = offset.wrapping_add(core.env().eip().wrapping_sub(ip));
             if stays_in.as_ref().is_none_or(|own| !own.contains(&now)) {

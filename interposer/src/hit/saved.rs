@@ -13,6 +13,7 @@ use super::inserted::{Inserted, ProbeState, SavedProgram, SavedPrograms};
 use super::life::{Hit, MOST_COUNTED, ParkedHits};
 use super::process::Filters;
 use super::stops::Stops;
+use super::tail_calls::TailCalls;
 use super::written::Written;
 use crate::d::Runtime;
 use crate::model::{AlteredRun, Definition, HandlerError, Stats};
@@ -56,6 +57,7 @@ struct Rest {
     watched: [Vec<(u32, Watch)>; 3],
     hit: Hit,
     parked: ParkedHits,
+    tail_calls: TailCalls,
     frozen_after: Option<u64>,
     written: Written,
     cores: Vec<CoreFile>,
@@ -138,6 +140,7 @@ impl Interposer {
                 watched: core.watched().map(<[_]>::to_vec),
                 hit: self.hit.clone(),
                 parked: self.parked.clone(),
+                tail_calls: self.tail_calls.clone(),
                 frozen_after: self.runner.asked.frozen_after,
                 written: self.runner.asked.written.clone(),
                 cores: self.runner.asked.cores.clone(),
@@ -186,6 +189,7 @@ impl Interposer {
         let [data, ports, code] = &rest.watched;
         core.set_watched([data, ports, code]);
         self.parked.clone_from(&rest.parked);
+        self.tail_calls.clone_from(&rest.tail_calls);
     }
 
     /// Restores the state before any program was inserted. The output is kept.
@@ -197,6 +201,7 @@ impl Interposer {
         self.sources.timers.set_alarm(core);
         core.set_watched([&[], &[], &[]]);
         self.parked = ParkedHits::default();
+        self.tail_calls = TailCalls::default();
         self.hit.clear();
         self.runner.asked.frozen_after = None;
         self.runner.asked.written.go_to(&Written::default());
@@ -263,6 +268,9 @@ impl SavedInterposer {
         let count = |count: u64| count < MOST_COUNTED;
         if !sites.is_sound(known.len(), ram) {
             return Err(Impossible("the sites"));
+        }
+        if !rest.tail_calls.is_sound(known.len()) {
+            return Err(Impossible("the functions that return later"));
         }
         if !rest.parked.is_sound() || !rest.stats.is_sound() || !count(rest.hit.counted) {
             return Err(Impossible("the counts"));

@@ -134,10 +134,9 @@ impl Interposer {
 
     /// Whether a probe is on an instruction, before which its handler runs: not a timer, a return, a watch or an event.
     pub fn has_instruction(&self, probe: u32) -> bool {
-        let place = self.inserted.probes.get(probe as usize).map(|probe| &probe.place);
-        place.is_some_and(|place| {
+        self.inserted.probes.get(probe as usize).filter(|probe| !probe.returns_later).is_some_and(|probe| {
             matches!(
-                place,
+                probe.place,
                 Place::Kernel { .. }
                     | Place::LockNop { .. }
                     | Place::Pointer { .. }
@@ -198,6 +197,7 @@ impl Interposer {
             stats: &mut self.stats,
             asked: &mut self.runner.asked,
             ip: None,
+            returned: false,
             probe,
             unwinder: &mut self.recorder.stacks.unwinder,
             d: d.as_deref_mut(),

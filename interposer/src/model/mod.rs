@@ -13,7 +13,7 @@ pub use error::{InsertError, InsertErrorKind};
 pub use place::{Clock, Event, Place, Timer};
 pub use probe::{Definition, ProgramId};
 pub use processes::{Processes, Who};
-pub use provided::{Arguments, Condition, HandlerError, Point, Provided};
+pub use provided::{Arguments, Condition, HandlerError, Later, Point, Provided};
 pub use stats::Stats;
 
 pub(crate) use place::{Address, INT3};

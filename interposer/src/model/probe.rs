@@ -139,6 +139,8 @@ pub(crate) struct Probe {
     pub spent: bool,
     /// Whether the handler sees other values than the guest's at some of its runs.
     pub altered: bool,
+    /// Whether it is at a jump to another function, and fires when that has returned.
+    pub returns_later: bool,
     /// Its process filter, if not for all processes.
     pub filter: Option<u32>,
     pub place: Place,
@@ -168,6 +170,7 @@ impl Probe {
     fn new(linked: &LinkedProbe, point: Point) -> Self {
         let maxhits = u64::from(linked.maxhits);
         let provided = point.provided.as_ref();
+        let returns_later = provided.is_some_and(|provided| provided.arguments.later().is_some());
         Self {
             program: 0,
             handler: linked.handler.clone(),
@@ -195,6 +198,7 @@ impl Probe {
             is_clause: false,
             spent: false,
             altered: false,
+            returns_later,
             enabled: false,
             seen: 0,
             run: 0,
@@ -207,10 +211,15 @@ impl Probe {
     pub fn set_guards(&mut self) {
         self.checked = self.filter.is_some()
             || self.condition().is_some()
-            || self.place.runs_after()
+            || self.runs_after()
             || self.spent
             || self.answers;
         self.guarded = self.checked || self.is_clause || self.altered;
+    }
+
+    /// Whether it waits until the instruction at its place has completed.
+    pub fn runs_after(&self) -> bool {
+        self.returns_later || self.place.runs_after()
     }
 
     /// When it fires at its place.

@@ -24,11 +24,30 @@ pub trait Arguments: fmt::Debug + Send + Sync {
     /// There is no such argument, or it is in memory that cannot be read.
     fn argument(&self, core: &Core, which: Argument) -> Result<u64, ArgumentError>;
 
+    /// At a jump to another function, which will return in place of this one: how that return is met. `None` everywhere else,
+    /// and where it cannot be met.
+    fn later(&self) -> Option<&dyn Later> {
+        None
+    }
+
     /// The number of the error with which a system call ends here; 0 if there is none, and everywhere else.
     fn errno(&self, core: &Core) -> u64 {
         let _ = core;
         0
     }
+}
+
+/// The return of a function that has jumped to another one. The probe fires when its caller has got the control back, and its
+/// handler sees the processor as if the function were about to return.
+pub trait Later {
+    /// One of the arguments then.
+    ///
+    /// # Errors
+    /// There is no such argument.
+    fn argument(&self, core: &Core, which: Argument) -> Result<u64, ArgumentError>;
+
+    /// Whether an instruction begins at a linear address, so that it can be the caller's next one.
+    fn is_code(&self, core: &Core, address: u64) -> bool;
 }
 
 /// Decides at a hit whether a probe fires, for places that serve several probes.

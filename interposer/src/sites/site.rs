@@ -59,6 +59,8 @@ pub(crate) struct Site {
     pub patch: u8,
     /// Whether a probe here runs after the instruction, whose completion must then be known at once.
     pub runs_after: bool,
+    /// Whether functions that have jumped to others are awaited here, in their caller.
+    pub awaited: bool,
     /// Whether `displaced` is for 64-bit code: the same bytes may be run in another code segment.
     pub wide: bool,
     /// Physical address; for a watch of execution its lowest linear address.
@@ -94,6 +96,7 @@ impl Site {
             armed: false,
             patch: 0,
             runs_after: false,
+            awaited: false,
             wide: false,
             paddr,
             watch: None,

@@ -6,7 +6,7 @@ pub(crate) use saved::SavedSites;
 
 use super::Way;
 use super::site::{Change, Site, Stub, bytes_at};
-use crate::model::{InsertErrorKind, Probe};
+use crate::model::{INT3, InsertErrorKind, Probe};
 use saved::Pieces;
 use std::collections::BTreeMap;
 use trapline_emu::{Core, PAGE, PatchError, Watch};
@@ -109,10 +109,7 @@ impl SiteTable {
         number: u32,
         probe: &Probe,
     ) -> Result<(), InsertErrorKind> {
-        let index = *self.by_paddr.entry(paddr).or_insert_with(|| {
-            self.list.push(Site::new(paddr));
-            self.list.len() - 1
-        });
+        let index = self.index_of(paddr);
         self.saved.forget(index);
         let site = &mut self.list[index];
         if site.stub.is_some() {
@@ -121,7 +118,45 @@ impl SiteTable {
         if !site.armed {
             site.patch = patch;
         }
-        Ok(self.attach_site(core, index, number, probe.place.runs_after())?)
+        Ok(self.attach_site(core, index, number, probe.runs_after())?)
+    }
+
+    /// Arms a physical address where functions are awaited.
+    pub fn wait_at(&mut self, core: &mut Core, paddr: u64) -> Result<(), PatchError> {
+        let index = self.index_of(paddr);
+        let site = &mut self.list[index];
+        if site.stub.is_some() {
+            return Err(PatchError::Taken(paddr));
+        }
+        if !site.armed {
+            site.patch = INT3;
+            site.arm(core, index)?;
+            site.original = bytes_at(core, paddr);
+            site.forget_way(core);
+            site.runs_after = false;
+        }
+        self.saved.forget(index);
+        self.list[index].awaited = true;
+        Ok(())
+    }
+
+    /// Awaits functions nowhere any more.
+    pub fn wait_nowhere(&mut self, core: &mut Core) {
+        for (index, site) in self.list.iter_mut().enumerate().filter(|(_, site)| site.awaited) {
+            self.saved.forget(index);
+            site.awaited = false;
+            if site.probes.is_empty() && site.armed {
+                site.disarm(core, index);
+            }
+        }
+    }
+
+    /// The index of the site at a physical address, which is added if missing.
+    fn index_of(&mut self, paddr: u64) -> usize {
+        *self.by_paddr.entry(paddr).or_insert_with(|| {
+            self.list.push(Site::new(paddr));
+            self.list.len() - 1
+        })
     }
 
     /// Puts a probe on a watch of execution.
@@ -228,7 +263,7 @@ impl SiteTable {
         }
         self.saved.forget(index);
         if site.change(|here| here.retain(|&probe| stays(probe))) {
-            if site.armed {
+            if site.armed && !site.awaited {
                 site.disarm(core, index);
             }
             self.emptied.push(index);

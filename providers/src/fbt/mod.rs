@@ -10,7 +10,7 @@ mod convention;
 mod home;
 mod scan;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use trapline_emu::symbols::{Binding, Symbol};
 use trapline_interposer::Arguments;
@@ -18,7 +18,9 @@ use trapline_rpn::Width;
 use trapline_trace::ProbeName;
 
 use crate::name::Description;
-use crate::provider::{AtEntry, AtReturn, AtTailCall, LOGGED, Probe, Provider, ProviderError, Site};
+use crate::provider::{
+    AtEntry, AtReturn, AtTailCall, Back, KernelCode, LOGGED, Probe, Provider, ProviderError, Site,
+};
 use crate::target::{Abi, Rules, Target, basename};
 use convention::{Evidence, evidence, may_be_variadic};
 use home::Home;
@@ -79,6 +81,8 @@ pub struct Fbt {
     at_variadic_entry: Arc<dyn Arguments>,
     /// By name.
     units: Vec<Unit>,
+    /// The kernel's code, once a tail call needs it.
+    code: OnceLock<Arc<KernelCode>>,
 }
 
 impl Fbt {
@@ -104,7 +108,12 @@ impl Fbt {
             at_entry: Arc::new(AtEntry(abi)),
             at_variadic_entry: Arc::new(AtEntry(Abi::Cdecl)),
             units,
+            code: OnceLock::new(),
         }
+    }
+
+    fn code(&self, target: &Target) -> Arc<KernelCode> {
+        Arc::clone(self.code.get_or_init(|| Arc::new(KernelCode::new(target))))
     }
 
     /// The probe `name` of a function.
@@ -157,9 +166,13 @@ impl Fbt {
         if leave {
             let returns = body.returns(self.rules, &unit.home.targets(target));
             let arguments = |found: &Found| -> Arc<dyn Arguments> {
+                let at = AtReturn { offset: found.offset, abi: self.abi };
                 match found.rule {
-                    TAIL_JMP => Arc::new(AtTailCall { offset: found.offset }),
-                    _ => Arc::new(AtReturn { offset: found.offset, abi: self.abi }),
+                    TAIL_JMP => Arc::new(AtTailCall {
+                        offset: found.offset,
+                        back: Some(Back { at, code: self.code(target) }),
+                    }),
+                    _ => Arc::new(at),
                 }
             };
             let sites = returns.iter().filter_map(|found| site(found, arguments(found))).collect();

@@ -220,7 +220,7 @@ impl<'a> Maker<'a> {
                     stays_in: exit.may_stay.then(|| own.clone()),
                 };
                 let arguments: Arc<dyn Arguments> = match exit.tail_call {
-                    true => Arc::new(AtTailCall { offset: exit.at }),
+                    true => Arc::new(AtTailCall { offset: exit.at, back: None }),
                     false => Arc::new(AtReturn { offset: exit.at, abi: self.abi }),
                 };
                 let site = self.site(text, exit.at, place, exit.rule, arguments);

@@ -1,14 +1,19 @@
 //! Arguments and return values of functions, as seen at their first or last instruction.
 
+use std::sync::Arc;
+
 use trapline_emu::Core;
-use trapline_interposer::Arguments;
+use trapline_interposer::{Arguments, Later};
 use trapline_rpn::{Argument, ArgumentError};
 
-use crate::target::Abi;
+use crate::object::flow::instructions;
+use crate::target::{Abi, Target};
 
 /// Numbers of general registers in the machine's order.
 const AX: usize = 0;
 const SP: usize = 4;
+/// Most bytes of a function that are decoded.
+const LONGEST: usize = 1 << 20;
 /// Arguments that are logged at an entry without a handler: those that the System V convention passes in registers.
 pub const LOGGED: u8 = 6;
 
@@ -78,20 +83,81 @@ impl Arguments for AtReturn {
     }
 }
 
-/// The same at a jump to another function (a tail call): that function returns the value, so there is none yet.
-#[derive(Debug, Clone, Copy)]
+/// The same at a jump to another function (a tail call). That function returns the value, so it is not known before.
+#[derive(Debug, Clone)]
 pub struct AtTailCall {
     /// Offset of the jump from the function's start.
     pub offset: u64,
+    /// How the return is met, if it is.
+    pub back: Option<Back>,
+}
+
+/// A return that can be met, because the code of its caller is known.
+#[derive(Debug, Clone)]
+pub struct Back {
+    /// The arguments then.
+    pub at: AtReturn,
+    /// Where functions of the kernel lie.
+    pub code: Arc<KernelCode>,
 }
 
 impl Arguments for AtTailCall {
     fn has(&self, which: Argument) -> bool {
-        which == Argument::Number(0)
+        which == Argument::Number(0) || self.back.as_ref().is_some_and(|back| back.at.has(which))
     }
 
     fn argument(&self, _: &Core, which: Argument) -> Result<u64, ArgumentError> {
-        if which == Argument::Number(0) { Ok(self.offset) } else { Err(ArgumentError::None) }
+        match which {
+            Argument::Number(0) => Ok(self.offset),
+            Argument::Number(1) | Argument::Returned => Err(ArgumentError::Unknown),
+            Argument::Number(_) => Err(ArgumentError::None),
+        }
+    }
+
+    fn later(&self) -> Option<&dyn Later> {
+        self.back.as_ref().map(|back| back as &dyn Later)
+    }
+}
+
+impl Later for Back {
+    fn argument(&self, core: &Core, which: Argument) -> Result<u64, ArgumentError> {
+        self.at.argument(core, which)
+    }
+
+    fn is_code(&self, core: &Core, address: u64) -> bool {
+        self.code.begins(core, address)
+    }
+}
+
+/// The functions of a kernel, to tell where its instructions begin.
+#[derive(Debug)]
+pub struct KernelCode {
+    /// Starts and sizes, ascending.
+    functions: Vec<(u64, u64)>,
+    bits: u32,
+}
+
+impl KernelCode {
+    /// Those of a target.
+    pub fn new(target: &Target) -> Self {
+        let functions = target.symbols().functions().map(|symbol| (symbol.addr, symbol.size));
+        let mut functions: Vec<(u64, u64)> = functions.collect();
+        functions.sort_unstable();
+        Self { functions, bits: target.image().plan().width.bits() }
+    }
+
+    /// Whether an instruction begins at an address: a function does, or decoding its bytes in memory comes there.
+    fn begins(&self, core: &Core, address: u64) -> bool {
+        let next = self.functions.partition_point(|(start, _)| *start <= address);
+        let Some((start, size)) = next.checked_sub(1).and_then(|at| self.functions.get(at)) else {
+            return false;
+        };
+        if *start == address {
+            return true;
+        }
+        let mut bytes = vec![0; usize::try_from(*size).unwrap_or_default().min(LONGEST)];
+        core.peek(*start, &mut bytes).is_ok()
+            && instructions(&bytes, *start, self.bits).any(|(at, _)| start + at as u64 == address)
     }
 }
 

@@ -14,7 +14,7 @@ use trapline_trace::ProbeName;
 use crate::name::Description;
 use crate::target::{Abi, Target};
 
-pub use arguments::{AtEntry, AtOffset, AtReturn, AtTailCall, LOGGED, NoArguments};
+pub use arguments::{AtEntry, AtOffset, AtReturn, AtTailCall, Back, KernelCode, LOGGED, NoArguments};
 
 /// A place that a probe is armed at.
 #[derive(Debug, Clone)]

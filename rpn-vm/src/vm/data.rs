@@ -73,7 +73,7 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
                 Ok(())
             }
             Err(ArgumentError::Fault(at)) => Err(self.fault(exception::INVALID_ADDR, Self::cut(at), 0)),
-            Err(ArgumentError::None) => {
+            Err(ArgumentError::None | ArgumentError::Unknown) => {
                 let which = match which {
                     Argument::Number(n) => n.into(),
                     Argument::Returned => Self::cut(u64::MAX),

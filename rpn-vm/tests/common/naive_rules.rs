@@ -191,7 +191,7 @@ impl Naive<'_> {
         match self.host.argument(which) {
             Ok(value) => self.then(|m| m.push(value)),
             Err(ArgumentError::Fault(at)) => Flow::Throw(0x0001, self.word(at), 0),
-            Err(ArgumentError::None) => match which {
+            Err(ArgumentError::None | ArgumentError::Unknown) => match which {
                 Argument::Number(n) => Flow::Throw(0x0040, 8, n.into()),
                 Argument::Returned => Flow::Throw(0x0040, 8, self.word(u64::MAX)),
             },

@@ -22,6 +22,7 @@ struct SavedSite {
     stub: Option<Stub>,
     patch: u8,
     runs_after: bool,
+    awaited: bool,
     armed: bool,
     probes: Vec<u32>,
     /// A guest that has rewritten it may not have arrived there since.
@@ -79,6 +80,7 @@ impl SavedSite {
             stub: site.stub,
             patch: site.patch,
             runs_after: site.runs_after,
+            awaited: site.awaited,
             armed: site.armed,
             probes: site.probes.clone(),
             original: site.original,
@@ -193,6 +195,7 @@ fn put_back(core: &mut Core, site: &mut Site, index: usize, was: &SavedSite) {
         watch: was.watch,
         stub: was.stub,
         runs_after: was.runs_after,
+        awaited: was.awaited,
         patch: was.patch,
         original: was.original,
         ..Site::new(was.paddr)

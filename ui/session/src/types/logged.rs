@@ -24,7 +24,8 @@ const PREFIX: u32 = 3;
 
 impl Typed for GuestTypes {
     fn log(&self, probe: &Probe, site: &Site) -> Option<TypedLog> {
-        let form = match (&*probe.name.name, site.tail_call) {
+        let is_known = site.arguments.has(Argument::Returned);
+        let form = match (&*probe.name.name, site.tail_call && !is_known) {
             (_, true) => CallForm::TailCall,
             ("return", _) => CallForm::Return,
             _ => CallForm::Entry,
