@@ -66,6 +66,7 @@ mod guest_linux_strict;
 mod guest_linux_symbols;
 mod guest_linux_system;
 mod guest_linux_tail_calls;
+mod guest_linux_task_stacks;
 mod guest_linux_threads;
 mod guest_linux_transparency;
 mod guest_linux_virtio;

@@ -260,6 +260,11 @@ pub trait OsProfile: Send {
         None
     }
 
+    /// Whether the task at `task` has ended and only waits for its parent: it has no stack any more.
+    fn has_ended(&self, _core: &Core, _task: u64) -> bool {
+        false
+    }
+
     /// The kernel's own log, as it would print it; `vmcoreinfo` is its description of itself.
     ///
     /// # Errors

@@ -111,7 +111,7 @@ impl Linux {
         if let Threads::Signal { .. } = self.layout.task.threads {
             (self.layout.files, self.lacks) = (None, Some(LinuxError::NewerFiles));
         }
-        Self { module: self.module.as_inferred(), code: None, switched: None, start: None, ..self }
+        Self { module: self.module.as_inferred(), code: None, start: None, ..self }
     }
 
     /// What is not known of the kernel: its processes have no mappings and no programs then.
@@ -159,7 +159,9 @@ impl Linux {
             modules_head: symbol("modules").ok().or_else(|| infer::modules_head(plan, symbols)),
             module: ModuleLayout::new(plan.width, btf),
             code: btf.and_then(CodeLayout::from_btf),
-            switched: btf.and_then(SwitchedLayout::from_btf),
+            switched: btf
+                .and_then(SwitchedLayout::from_btf)
+                .or_else(|| SwitchedLayout::from_code(plan, symbols)),
             start: btf.and_then(|btf| Some(btf.member("task_struct", "start_time")?.offset())),
             lacks,
         })
@@ -455,7 +457,13 @@ impl OsProfile for Linux {
     }
 
     fn switched(&self, core: &Core, task: u64) -> Option<Switched> {
-        self.switched?.read(&self.memory(core)?, task)
+        let memory = self.memory(core)?;
+        self.switched?.read(&memory, task, self.stack_of(&memory, task)?)
+    }
+
+    fn has_ended(&self, core: &Core, task: u64) -> bool {
+        let stack = self.memory(core).zip(self.layout.task.stack);
+        stack.and_then(|(memory, at)| memory.word(memory.add(task, at))) == Some(0)
     }
 
     fn log(&self, core: &Core, vmcoreinfo: &[u8]) -> Result<Vec<u8>, LogError> {

@@ -1,6 +1,9 @@
 //! Linux's data for stacks: where a task's user registers are saved, and which module contains code.
 
-use trapline_emu::load::Width;
+use std::ops::Range;
+
+use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind, Register};
+use trapline_emu::load::{LoadPlan, Width};
 use trapline_emu::symbols::{Btf, Symbols};
 use trapline_emu::{Core, Seg, UserContext};
 
@@ -23,6 +26,8 @@ const STARTED: u64 = 0x200;
 /// Flags of a task (include/linux/sched.h).
 const PF_EXITING: u32 = 4;
 const PF_KTHREAD: u32 = 0x20_0000;
+/// Most bytes of `__switch_to_asm` that are decoded.
+const SWITCH: u64 = 0x40;
 /// Most modules visited.
 const MAX_MODULES: usize = 4096;
 
@@ -93,8 +98,37 @@ impl SwitchedLayout {
         Some(Self { sp: at("task_struct", "thread.sp")?, bp: at(frame, "bp")?, back: at(frame, "ret_addr")? })
     }
 
-    pub(super) fn read(&self, memory: &Memory<'_>, task: u64) -> Option<Switched> {
-        let frame = memory.pointer(memory.add(task, self.sp))?;
+    /// From the code of `__switch_to_asm`, which pushes registers, the frame pointer first, and then stores the stack
+    /// pointer into the task.
+    pub(super) fn from_code(plan: &LoadPlan, symbols: &Symbols) -> Option<Self> {
+        let bits = plan.width.bits();
+        let function = symbols.lookup("__switch_to_asm")?;
+        let bytes = plan.bytes_at(function.addr, usize::try_from(function.size.min(SWITCH)).ok()?)?;
+        let mut pushed = Vec::new();
+        for i in &mut Decoder::with_ip(bits, &bytes, function.addr, DecoderOptions::NONE) {
+            let of_stack = |register: Register| register.full_register() == Register::RSP;
+            match i.mnemonic() {
+                Mnemonic::Push => pushed.push(i.op0_register().full_register()),
+                Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq => pushed.push(Register::None),
+                Mnemonic::Mov if i.op0_kind() == OpKind::Memory && of_stack(i.op1_register()) => {
+                    let words = pushed.len() as u64;
+                    let bp = pushed.iter().position(|register| *register == Register::RBP)? as u64;
+                    let w = u64::from(bits / 8);
+                    return Some(Self {
+                        sp: i.memory_displacement64(),
+                        bp: (words - 1 - bp) * w,
+                        back: words * w,
+                    });
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// `stack` is the task's, from its lowest address; a task that has ended has none, though its stack pointer stays.
+    pub(super) fn read(&self, memory: &Memory<'_>, task: u64, stack: Range<u64>) -> Option<Switched> {
+        let frame = memory.pointer(memory.add(task, self.sp)).filter(|frame| stack.contains(frame))?;
         Some(Switched {
             ip: memory.pointer(memory.add(frame, self.back))?,
             sp: memory.add(frame, self.back + memory.word_size()),
@@ -104,6 +138,12 @@ impl SwitchedLayout {
 }
 
 impl Linux {
+    /// The addresses of a task's kernel stack, which it has until it has ended.
+    pub(super) fn stack_of(&self, memory: &Memory<'_>, task: u64) -> Option<Range<u64>> {
+        let low = memory.pointer(memory.add(task, self.layout.task.stack?))?;
+        Some(low..low.checked_add(STACK[usize::from(self.map.width == Width::Bits64)])?)
+    }
+
     /// As `OsProfile::module_at`.
     pub(super) fn loaded_module(&self, core: &Core, va: u64) -> Option<LoadedModule> {
         let (memory, head) = self.memory(core).zip(self.modules_head)?;

@@ -17,6 +17,8 @@ pub struct TaskStack {
     pub name: String,
     /// Whether it is the one that runs.
     pub running: bool,
+    /// Whether it has ended, and has no stack any more.
+    pub ended: bool,
     /// Innermost first; of a task that does not run in the kernel, and none if that cannot be read.
     pub frames: Vec<StackFrame>,
 }
@@ -28,7 +30,8 @@ impl Session {
         let (core, profile, target) = (self.core(), (self.profile)(), &self.target);
         let mut unwinder: Unwinder = target.unwinder();
         let own = stack_at(target, core, profile.as_deref(), &mut unwinder, most);
-        let unknown = |frames| TaskStack { pid: 0, tgid: 0, name: String::new(), running: true, frames };
+        let unknown =
+            |frames| TaskStack { pid: 0, tgid: 0, name: String::new(), running: true, ended: false, frames };
         let Some(profile) = profile.as_deref() else { return vec![unknown(own)] };
         let current = profile.current_task(core);
         let tasks = profile.tasks(core);
@@ -41,13 +44,14 @@ impl Session {
             if task.task == current {
                 return with(task, true, own.clone());
             }
-            let switched = profile.switched(core, task.task);
+            let at = task.task;
+            let switched = profile.switched(core, at);
             let frames =
                 switched.map(|at| unwinder.switched_stack(core, profile, at, most)).unwrap_or_default();
             let frames = frames.into_iter();
             let frames =
                 frames.map(|frame| named(target, core, Some(profile), &mut unwinder, frame)).collect();
-            with(task, false, frames)
+            TaskStack { ended: profile.has_ended(core, at), ..with(task, false, frames) }
         };
         tasks.into_iter().map(stack).collect()
     }
@@ -71,5 +75,5 @@ impl Session {
 }
 
 fn with(task: Task, running: bool, frames: Vec<StackFrame>) -> TaskStack {
-    TaskStack { pid: task.pid, tgid: task.tgid, name: task.name, running, frames }
+    TaskStack { pid: task.pid, tgid: task.tgid, name: task.name, running, ended: false, frames }
 }

@@ -120,19 +120,21 @@ fn stacks(all: &[TaskStack], format: Format, digits: usize, out: &mut dyn Write)
             let frame =
                 |frame: &StackFrame| json!({"ip": format!("{:#x}", frame.ip), "symbol": frame.symbol});
             let frames: Vec<_> = stack.frames.iter().map(frame).collect();
-            let TaskStack { pid, tgid, name, running, .. } = stack;
+            let TaskStack { pid, tgid, name, running, ended, .. } = stack;
             let row = json!({
-                "type": "stack", "pid": pid, "tgid": tgid, "name": name, "running": running, "frames": frames,
+                "type": "stack", "pid": pid, "tgid": tgid, "name": name, "running": running, "ended": ended,
+                "frames": frames,
             });
             writeln!(out, "{row}")
         });
     }
     writeln!(out, "{:>7} {:>7}  {:16}  STATE", "PID", "TGID", "NAME")?;
-    for TaskStack { pid, tgid, name, running, frames } in all {
-        let state = match (running, frames.is_empty()) {
-            (true, _) => "running",
-            (false, true) => "stack not known",
-            (false, false) => "-",
+    for TaskStack { pid, tgid, name, running, ended, frames } in all {
+        let state = match (running, ended, frames.is_empty()) {
+            (true, ..) => "running",
+            (false, true, _) => "ended, no stack",
+            (false, false, true) => "stack not known",
+            (false, false, false) => "-",
         };
         writeln!(out, "{pid:>7} {tgid:>7}  {name:16}  {state}")?;
         for StackFrame { ip, symbol } in frames {
