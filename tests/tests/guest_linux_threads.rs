@@ -66,19 +66,26 @@ fn slowly(trace: &str) -> (BTreeMap<String, u64>, usize) {
     (sums, threads.len())
 }
 
-/// A shell that starts this many processes, each of which ends at once.
-fn short_lives(processes: u32) {
+/// The output of a program while a shell starts this many processes, each of which ends at once.
+fn while_processes_come_and_go(processes: u32, program: &str) -> String {
     let folder = TempDir::new().unwrap();
-    let shell = format!("i=0; while [ $i -lt {processes} ]; do (exit 3); i=$((i+1)); done; echo all$((6*7))");
+    let shell = format!(
+        "i=0; while [ $i -lt {processes} ]; do (exit 3); i=$((i+1)); done; usleep 30000; echo all$((6*7))"
+    );
     let script = format!("on console \"/ # \" 1 type \"{shell}\\n\"\non console \"all42\" 1 stop\n");
     std::fs::write(folder.path().join("s"), script).unwrap();
     let (kernel, initrd) = (guest("linux-cloud-amd64"), guest("initramfs-amd64.cpio.gz"));
     let args = ["run", &kernel, "--initrd", &initrd, "--script", "s", "--console", "none", "-q"];
-    let ran = trapline_from_init(folder.path(), &[&args[..], &["-x", "quiet", "-n", PROGRAM]].concat());
+    let ran = trapline_from_init(folder.path(), &[&args[..], &["-x", "quiet", "-n", program]].concat());
     assert_eq!(ran.code, 0, "{}", ran.err);
-    let (sums, threads) = slowly(&ran.out);
+    ran.out
+}
+
+fn short_lives(processes: u32) {
+    let out = while_processes_come_and_go(processes, PROGRAM);
+    let (sums, threads) = slowly(&out);
     assert!(threads > processes as usize, "{threads} threads");
-    let shown = ran.out.lines().filter_map(|line| {
+    let shown = out.lines().filter_map(|line| {
         let (name, value) = line.rsplit_once(' ')?;
         let of_end = ["longest", "calls", "away", "others", "keys"].contains(&name.split(' ').next()?);
         of_end.then(|| (name.to_owned(), value.parse().unwrap()))
@@ -94,4 +101,41 @@ fn guest_linux_threads_have_their_own_variables() {
 #[test]
 fn guest_linux_5000_threads_have_their_own_variables_at_length() {
     short_lives(5000);
+}
+
+/// Each switch, with the thread before and after it; the times of a thread at its calls.
+const TIMES: &str = r#"
+sched:::off-cpu { printf("S %d %d %d\n", tid, args[0]->pr_lwpid, icount); }
+syscall:::entry,syscall:::return { printf("V %d %d %d %d\n", tid, icount, vtimestamp, timestamp); }
+"#;
+
+#[test]
+fn guest_linux_vtimestamp_counts_the_instructions_of_the_thread_alone() {
+    let out = while_processes_come_and_go(20, TIMES);
+    // What each thread has run, the one that runs and since when, and the last times of each.
+    let (mut own, mut runs, mut last) = (BTreeMap::<u64, u64>::new(), None, BTreeMap::new());
+    let (mut compared, mut slept) = (0, 0);
+    for line in out.lines() {
+        let numbers: Vec<u64> = line.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
+        match (&line[..1], &numbers[..]) {
+            ("S", &[before, next, now]) => {
+                if let Some((_, since)) = runs.filter(|(thread, _)| *thread == before) {
+                    *own.entry(before).or_default() += now - since;
+                }
+                runs = Some((next, now));
+            }
+            ("V", &[thread, now, vtimestamp, timestamp]) => {
+                let Some((running, since)) = runs else { continue };
+                assert_eq!(running, thread);
+                let ran = own.get(&thread).copied().unwrap_or(0) + (now - since);
+                if let Some((v, r, t)) = last.insert(thread, (vtimestamp, ran, timestamp)) {
+                    assert_eq!(vtimestamp - v, ran - r, "{line}");
+                    compared += 1;
+                    slept += u64::from(timestamp - t > 10_000_000 && vtimestamp - v < 1_000_000);
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(compared > 500 && slept > 0, "{compared} times, {slept} over a sleep");
 }

@@ -13,6 +13,7 @@ mod functions;
 mod index;
 mod memory;
 mod net;
+mod own_time;
 mod services;
 mod speculations;
 mod strings;
@@ -23,6 +24,7 @@ use aggregations::Aggregations;
 use dynamics::Dynamics;
 use fixed::Fixed;
 use memory::Memory;
+use own_time::OwnTime;
 use serde::{Deserialize, Serialize};
 use speculations::Speculations;
 use std::collections::BTreeMap;
@@ -166,6 +168,8 @@ pub(crate) trait World {
     fn threads(&mut self) -> Option<BTreeMap<u64, Birth>>;
     /// The instruction count.
     fn instructions(&self) -> u64;
+    /// Whether the clause sees other values than the guest's.
+    fn is_altered(&self) -> bool;
     /// The start of what an address is shown as: of the symbol or module that has it, or the address where there is none.
     fn start(&self, form: SymbolForm, address: u64) -> u64;
     /// The number of the probe point.
@@ -214,6 +218,7 @@ pub(crate) struct Runtime {
     memory: Memory,
     dynamics: Dynamics,
     threads: Threads,
+    own_time: OwnTime,
     aggregations: Aggregations,
     #[serde(skip)]
     fixed: Fixed,
@@ -261,6 +266,7 @@ impl Runtime {
             memory: Memory::new(tables),
             dynamics: Dynamics::new(limits.dynvarsize),
             threads: Threads::default(),
+            own_time: OwnTime::default(),
             aggregations: Aggregations::new(tables, limits.aggsize),
             fixed: Fixed::default(),
             speculations: Speculations::new(limits.nspec, limits.specsize),
@@ -391,6 +397,17 @@ impl Runtime {
         self.record.truncate(0);
         self.fault = Some(fault);
         std::mem::take(&mut self.committed)
+    }
+
+    /// The guest switches to a thread.
+    pub fn switch(&mut self, task: u64, birth: Birth, now: u64) {
+        self.own_time.switch(task, birth, now);
+    }
+
+    /// `vtimestamp`.
+    pub fn own_time(&mut self, world: &mut (impl World + ?Sized)) -> u64 {
+        let (task, now) = (world.thread(), world.instructions());
+        self.own_time.of(task, now)
     }
 
     /// The status given to `exit()`.

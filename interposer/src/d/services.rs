@@ -460,7 +460,9 @@ impl Runtime {
         let which = Builtin::from_number(stack.pop()).ok_or(CallkError::Unknown)?;
         let mut text = std::mem::take(&mut self.buffers.1);
         text.clear();
-        let value = match world.builtin(which, &mut text) {
+        let own = which == Builtin::Vtimestamp && !world.is_altered();
+        let reading = if own { Reading::Int(self.own_time(world)) } else { world.builtin(which, &mut text) };
+        let value = match reading {
             Reading::Int(value) => Ok(value),
             Reading::Text => {
                 self.hot.used = true;

@@ -231,6 +231,10 @@ impl<V: View> World for Guest<'_, V> {
         self.core.icount()
     }
 
+    fn is_altered(&self) -> bool {
+        V::ALTERS
+    }
+
     fn start(&self, form: SymbolForm, address: u64) -> u64 {
         let found = self.asked.names.as_ref().filter(|_| form != SymbolForm::Address);
         found.and_then(|name| name(address)).map_or(address, |found| match form {
@@ -273,6 +277,19 @@ impl Interposer {
     ) -> Result<ProgramId, InsertError> {
         let definition = Definition::new(name, program, points)?.with_d(setup);
         self.insert_defined(core, program, definition)
+    }
+
+    /// The guest switches threads: a program that asks how long each has run notes it.
+    #[cold]
+    pub(super) fn switched(&mut self, core: &Core, index: u32) {
+        let (probes, profile) = (&self.inserted.probes, self.profile.as_deref());
+        let Some((probe, profile)) = probes.get(index as usize).zip(profile) else { return };
+        let next = probe.arguments.as_ref().and_then(|own| own.argument(core, Argument::Number(0)).ok());
+        let next = next.unwrap_or_else(|| profile.current_task(core));
+        let program = self.inserted.programs.get_mut(probe.program as usize);
+        if let Some(d) = program.and_then(|program| program.d.as_deref_mut()) {
+            d.switch(next, profile.birth(core, next), core.icount());
+        }
     }
 
     /// Runs the clauses of BEGIN of a D program.

@@ -19,6 +19,10 @@ impl Interposer {
         let Some(probe) = self.inserted.probes.get(index as usize).filter(|probe| !probe.spent) else {
             return false;
         };
+        if probe.switches {
+            self.switched(core, index);
+            return false;
+        }
         if let Some(filter) = probe.filter
             && !self.filters.pass(filter, core, self.profile.as_deref())
         {

@@ -141,6 +141,8 @@ pub(crate) struct Probe {
     pub altered: bool,
     /// Whether it is at a jump to another function, and fires when that has returned.
     pub returns_later: bool,
+    /// Whether it only tells a D program that the guest switches threads.
+    pub switches: bool,
     /// Its process filter, if not for all processes.
     pub filter: Option<u32>,
     pub place: Place,
@@ -171,6 +173,7 @@ impl Probe {
         let maxhits = u64::from(linked.maxhits);
         let provided = point.provided.as_ref();
         let returns_later = provided.is_some_and(|provided| provided.arguments.later().is_some());
+        let switches = provided.is_some_and(|provided| provided.arguments.switches());
         Self {
             program: 0,
             handler: linked.handler.clone(),
@@ -199,6 +202,7 @@ impl Probe {
             spent: false,
             altered: false,
             returns_later,
+            switches,
             enabled: false,
             seen: 0,
             run: 0,
@@ -212,6 +216,7 @@ impl Probe {
         self.checked = self.filter.is_some()
             || self.condition().is_some()
             || self.runs_after()
+            || self.switches
             || self.spent
             || self.answers;
         self.guarded = self.checked || self.is_clause || self.altered;

@@ -30,6 +30,12 @@ pub trait Arguments: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether the guest switches threads here, which a D program needs to know and runs no clause for. Argument 0 is the
+    /// next thread's descriptor, if it is not the current one already.
+    fn switches(&self) -> bool {
+        false
+    }
+
     /// The number of the error with which a system call ends here; 0 if there is none, and everywhere else.
     fn errno(&self, core: &Core) -> u64 {
         let _ = core;

@@ -65,6 +65,8 @@ pub struct Compiled {
     pub slots: u32,
     /// Whether an action changes the guest or the host: the option `destructive` must be set then.
     pub destructive: bool,
+    /// Whether `vtimestamp` is used, for which switches of threads must be known.
+    pub vtimestamp: bool,
     /// Whether one of these is `panic()`.
     pub panics: bool,
     /// Whether one of these is `system()`: the option `system` must be set then.
@@ -262,8 +264,8 @@ impl Compiler {
                 text_lines: code.text_lines.into(),
             });
         }
-        let Scope { tables, destructive, panics, commands, .. } = scope;
-        Ok(Compiled { clauses: compiled, tables, options, slots, destructive, panics, commands })
+        let Scope { tables, destructive, vtimestamp, panics, commands, .. } = scope;
+        Ok(Compiled { clauses: compiled, tables, options, slots, destructive, vtimestamp, panics, commands })
     }
 }
 

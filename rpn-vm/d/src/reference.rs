@@ -106,7 +106,9 @@ const fn of_variable(builtin: Builtin) -> &'static str {
         Builtin::Timestamp => "virtual time in nanoseconds",
         Builtin::Uid => "the user id of the current process",
         Builtin::Ustackdepth => "the depth of the program's stack",
-        Builtin::Vtimestamp => "virtual time in nanoseconds that the current thread has run",
+        Builtin::Vtimestamp => {
+            "nanoseconds that the current thread has run since the program has seen it first"
+        }
         Builtin::Walltimestamp => {
             "nanoseconds since 1970 by the guest's clock, which begins at the year 2000"
         }

@@ -84,6 +84,8 @@ pub(crate) struct Scope {
     pub tables: Tables,
     /// Whether an action changes the guest or the host.
     pub destructive: bool,
+    /// Whether `vtimestamp` is used.
+    pub vtimestamp: bool,
     /// Whether one is `panic()`, and whether one is `system()`.
     pub panics: bool,
     pub commands: bool,

@@ -105,6 +105,7 @@ impl Checker<'_> {
             return Err(Self::needs_types(name, pos));
         }
         if let Some(builtin) = Builtin::from_name(name) {
+            self.scope.vtimestamp |= builtin == Builtin::Vtimestamp;
             let ty = match self.thread_type().filter(|_| builtin == Builtin::Curthread) {
                 Some(task) => self.types.pointer(task),
                 None => self.types.builtin(builtin_type(builtin)),

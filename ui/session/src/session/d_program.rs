@@ -5,10 +5,12 @@
 use std::sync::Arc;
 
 use trapline_d::{Compiled, CompiledClause, Compiler, Error, Model, Options};
-use trapline_interposer::{DClause, DSetup, Definition, Event, Place, Point, Provided};
-use trapline_providers::{Description, MatchError, NoArguments, Target, find};
+use trapline_emu::Core;
+use trapline_interposer::{Arguments, DClause, DSetup, Definition, Event, Place, Point, Provided};
+use trapline_providers::{Description, MatchError, NoArguments, Probe, Site, Target, find};
 use trapline_rpn::{
-    FileHeader, Lines, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm, Sources, Span, Width,
+    Argument, ArgumentError, FileHeader, Lines, LinkedLocation, LinkedProbe, LinkedProgram, LocationForm,
+    Sources, Span, Width,
 };
 use trapline_trace::ProbeName;
 
@@ -139,6 +141,7 @@ impl DSource {
     pub fn probes(&self, target: &Target, compiled: &Compiled) -> Result<Vec<(u32, Arc<ProbeName>)>, DError> {
         let placed = place(target, self, compiled)?;
         let provided = placed.points.into_iter().filter_map(|point| point.provided);
+        let provided = provided.filter(|provided| !provided.arguments.switches());
         let mut probes: Vec<_> = provided.map(|provided| (provided.id, provided.name)).collect();
         probes.sort_by_key(|(id, _)| *id);
         probes.dedup_by_key(|(id, _)| *id);
@@ -202,14 +205,7 @@ pub fn place(target: &Target, source: &DSource, compiled: &Compiled) -> Result<P
             count += probes.len();
             found.extend(probes.iter().flat_map(|probe| {
                 probe.sites.iter().map(|site| {
-                    let provided = Provided {
-                        id: probe.id + EVENTS.len() as u32,
-                        name: Arc::clone(&probe.name),
-                        arguments: Arc::clone(&site.arguments),
-                        at_call: site.at_call,
-                        processes: probe.processes.clone(),
-                        when: site.when.clone(),
-                    };
+                    let provided = provided(probe, site, Arc::clone(&site.arguments));
                     (site.opcode, Point { place: site.place.clone(), provided: Some(provided) })
                 })
             }));
@@ -220,6 +216,12 @@ pub fn place(target: &Target, source: &DSource, compiled: &Compiled) -> Result<P
         matched.push(count);
         for (opcode, point) in found {
             probes.push(linked(clause, number, opcode));
+            points.push(point);
+        }
+    }
+    if let Some(first) = compiled.clauses.first().filter(|_| compiled.vtimestamp) {
+        for (opcode, point) in switches(target)? {
+            probes.push(linked(first, matched.len(), opcode));
             points.push(point);
         }
     }
@@ -235,6 +237,55 @@ pub fn place(target: &Target, source: &DSource, compiled: &Compiled) -> Result<P
     let sources = Arc::new(Sources::default());
     let program = LinkedProgram { header, width: Width::W64, probes, sources };
     Ok(Placed { program, points, setup: Arc::new(setup), matched })
+}
+
+/// The arguments where the guest switches threads.
+#[derive(Debug)]
+struct AtSwitch(Arc<dyn Arguments>);
+
+impl Arguments for AtSwitch {
+    fn has(&self, which: Argument) -> bool {
+        self.0.has(which)
+    }
+
+    fn argument(&self, core: &Core, which: Argument) -> Result<u64, ArgumentError> {
+        self.0.argument(core, which)
+    }
+
+    fn switches(&self) -> bool {
+        true
+    }
+}
+
+/// Where the guest switches threads. A guest whose tasks are unknown has one thread.
+fn switches(target: &Target) -> Result<Vec<(u8, Point)>, DError> {
+    // The next thread of Linux is an argument; that of the embedded guests is the current one already.
+    let linux = find(target, "sched:::off-cpu");
+    let embedded = || find(target, "fbt::switch_to:entry").unwrap_or_default();
+    let (probes, has_next) = linux.map_or_else(|_| (embedded(), false), |probes| (probes, true));
+    if probes.is_empty() && target.image().plan().linux.is_some() {
+        return Err(DError::NotArmed(
+            "vtimestamp needs the probe sched:::off-cpu, which this kernel lacks".into(),
+        ));
+    }
+    let point = |(probe, site): (&Probe, &Site)| {
+        let arguments = if has_next { Arc::clone(&site.arguments) } else { Arc::new(NoArguments) };
+        let provided = provided(probe, site, Arc::new(AtSwitch(arguments)));
+        (site.opcode, Point { place: site.place.clone(), provided: Some(provided) })
+    };
+    Ok(probes.iter().flat_map(|probe| probe.sites.iter().map(move |site| (probe, site))).map(point).collect())
+}
+
+/// What a clause has at a site.
+fn provided(probe: &Probe, site: &Site, arguments: Arc<dyn Arguments>) -> Provided {
+    Provided {
+        id: probe.id + EVENTS.len() as u32,
+        name: Arc::clone(&probe.name),
+        arguments,
+        at_call: site.at_call,
+        processes: probe.processes.clone(),
+        when: site.when.clone(),
+    }
 }
 
 /// Where each clause is from, once for each of its descriptions.
