@@ -2,8 +2,8 @@
 //!
 //! A function returns with the stack pointer that it had at its entry, and no two running functions have the same one,
 //! even in different tasks. An entry is therefore open from its hit until the same function returns at the same stack
-//! pointer. A hit of any function on the same stack at a higher stack pointer, or an entry at the same one, shows that the
-//! function was left in another way. A part that the compiler has split off (`.cold`) is not called, and returns
+//! pointer. Functions that jump to others have one stack pointer with them, and return after them. A hit of any function on
+//! the same stack at a higher stack pointer shows that the function was left in another way. A part that the compiler has split off (`.cold`) is not called, and returns
 //! for its function. Only counts are stored, so that a whole boot can be paired.
 
 use std::collections::{BTreeMap, HashMap};
@@ -66,8 +66,8 @@ pub struct Pairing {
     /// By number.
     probes: Vec<Known>,
     functions: Vec<String>,
-    /// Functions that run, and where they begin, by the stack pointer that they were entered with.
-    open: BTreeMap<u64, Vec<(u32, u64)>>,
+    /// Functions that run, by the stack pointer that they were entered with.
+    open: BTreeMap<u64, Vec<u32>>,
     /// Bytes of a task's stack, which begins at a multiple of it.
     stack: u64,
     pairs: u64,
@@ -92,12 +92,12 @@ impl Pairing {
         pairing
     }
 
-    /// A hit of the probe `number` at `ip` with this stack pointer.
-    fn hit(&mut self, number: u32, ip: u64, sp: u64) {
+    /// A hit of the probe `number` with this stack pointer.
+    fn hit(&mut self, number: u32, sp: u64) {
         let Some(&Known { function, at }) = self.probes.get(number as usize) else { return };
         let bottom = sp - sp % self.stack;
         while let Some((&gone, _)) = self.open.range(bottom..sp).next_back() {
-            for (left, _) in self.open.remove(&gone).unwrap_or_default() {
+            for left in self.open.remove(&gone).unwrap_or_default() {
                 self.unpaired[left as usize].left += 1;
             }
         }
@@ -106,14 +106,8 @@ impl Pairing {
         }
         let here = self.open.entry(sp).or_default();
         if at != At::Return {
-            // Two names of one address run together.
-            here.retain(|(other, begins)| {
-                let stays = *begins == ip && *other != function;
-                self.unpaired[*other as usize].left += u64::from(!stays);
-                stays
-            });
-            here.push((function, ip));
-        } else if let Some(at) = here.iter().rposition(|(running, _)| *running == function) {
+            here.push(function);
+        } else if let Some(at) = here.iter().rposition(|running| *running == function) {
             here.remove(at);
             self.pairs += 1;
         } else {
@@ -130,7 +124,7 @@ impl Pairing {
     /// Ends a task: none of the open functions on its stack will return.
     fn end_task(&mut self, sp: u64, top: u64) {
         while let Some((&gone, _)) = self.open.range(sp..top).next() {
-            for (ended, _) in self.open.remove(&gone).unwrap_or_default() {
+            for ended in self.open.remove(&gone).unwrap_or_default() {
                 self.unpaired[ended as usize].ended += 1;
             }
         }
@@ -144,7 +138,7 @@ impl Pairing {
     /// The functions some of whose hits had no counterpart.
     pub fn unpaired(&self) -> BTreeMap<String, Unpaired> {
         let mut all = self.unpaired.clone();
-        for &(running, _) in self.open.values().flatten() {
+        for &running in self.open.values().flatten() {
             all[running as usize].running += 1;
         }
         let named = self.functions.iter().cloned().zip(all);
@@ -168,7 +162,7 @@ impl Observer for Pairing {
 
     fn record(&mut self, record: &RecordView<'_>, _: &Names<'_>) -> Result<(), Infallible> {
         let header = &record.header;
-        self.hit(header.probe, header.ip, header.sp);
+        self.hit(header.probe, header.sp);
         Ok(())
     }
 }
@@ -212,10 +206,10 @@ mod tests {
         Pairing::new(&names, "vmlinux", 0x4000)
     }
 
-    /// Hits by probe and stack pointer, each at a different address.
+    /// Hits by probe and stack pointer, in their order.
     fn after(functions: &[&str], hits: &[(u32, u64)]) -> (u64, BTreeMap<String, Unpaired>) {
         let mut pairing = pairing(functions);
-        hits.iter().for_each(|(probe, sp)| pairing.hit(*probe, u64::from(*probe), *sp));
+        hits.iter().for_each(|(probe, sp)| pairing.hit(*probe, *sp));
         (pairing.pairs(), pairing.unpaired())
     }
 
@@ -227,13 +221,13 @@ mod tests {
 
     #[test]
     fn frames_left_behind_are_distinguished_from_running_ones() {
-        // f calls g, which calls h; then f enters h itself, where g was.
+        // f calls g, which calls h; then h is entered where g was, as by a jump in g.
         let hits = [(0, 0x8ff0), (2, 0x8fe0), (4, 0x8fd0), (4, 0x8fe0), (5, 0x8fe0), (3, 0xcff0)];
         let (pairs, unpaired) = after(&["f", "g", "h"], &hits);
         let none = Unpaired::default();
         let expected = [
             ("f", Unpaired { running: 1, ..none }),
-            ("g", Unpaired { left: 1, returns: 1, ..none }),
+            ("g", Unpaired { running: 1, returns: 1, ..none }),
             ("h", Unpaired { left: 1, ..none }),
         ];
         assert_eq!(pairs, 1);
