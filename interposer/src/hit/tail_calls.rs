@@ -11,6 +11,7 @@
 //! return address, the probe fires at the jump, without a value.
 
 use super::Interposer;
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use serde::{Deserialize, Serialize};
 use trapline_emu::{Access, Core, PAGE, Trap};
 use trapline_os::Birth;
@@ -104,7 +105,16 @@ impl Interposer {
     }
 
     /// A function has jumped to another one: its return is awaited.
+    ///
+    /// A kernel patches such jumps: to a return, where a static call does nothing, and to NOPs, with which the function goes on.
     pub(super) fn leave_later(&mut self, core: &mut Core, probe: u32, ip: u64) {
+        let Some(site) = self.sites.get(self.hit.site) else { return };
+        let bits = if core.env().code64() { 64 } else { 32 };
+        match Decoder::new(bits, &site.original, DecoderOptions::NONE).decode().flow_control() {
+            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => {}
+            FlowControl::Return => return self.fire_returned(core, probe, ip),
+            _ => return,
+        }
         match self.await_return(core, probe) {
             Some((slot, back)) => {
                 let thread = self.current_thread(core);
@@ -129,30 +139,37 @@ impl Interposer {
         Some((slot, back))
     }
 
-    /// A trap in a function that others may have to return to: fires the probes of those that have just returned, with
-    /// the processor as they would have returned themselves. Returns whether the trap is for nothing else.
-    #[cold]
-    pub(super) fn returned_to(&mut self, core: &mut Core, trap: &Trap) -> bool {
+    /// Fires the probe of a function that has just returned to EIP, with the processor as it would have returned itself.
+    fn fire_returned(&mut self, core: &mut Core, probe: u32, from: u64) {
         let (sp, ip, word) = (core.env().gpr(4), core.env().eip(), word(core));
         let before = sp.wrapping_sub(word);
+        core.env().set_gpr(4, before);
+        core.env().set_eip(from);
+        let slot = core.wrap_linear(core.stack().linear(before));
+        let covered = uncover(core, slot, ip);
+        self.tail_calls.returning = true;
+        self.hit_without_site(core, probe, Some(from), None);
+        self.tail_calls.returning = false;
+        if let Some((paddr, bytes)) = covered {
+            core.write_ram(paddr, bytes.get(..word as usize).unwrap_or_default());
+        }
+        core.env().set_eip(ip);
+        // A handler may have moved the stack pointer.
+        let moved = core.env().gpr(4).wrapping_sub(before);
+        core.env().set_gpr(4, sp.wrapping_add(moved));
+    }
+
+    /// A trap in a function that others may have to return to: fires the probes of those that have just returned. Returns
+    /// whether the trap is for nothing else.
+    #[cold]
+    pub(super) fn returned_to(&mut self, core: &mut Core, trap: &Trap) -> bool {
+        let before = core.env().gpr(4).wrapping_sub(word(core));
         let slot = core.wrap_linear(core.stack().linear(before));
         let any = self.tail_calls.list.iter().any(|one| (one.slot, one.back) == (slot, trap.linear));
         let thread = if any { self.current_thread(core) } else { None };
         let found = if any { self.tail_calls.take(slot, trap.linear, thread) } else { Vec::new() };
-        for Leaving { probe, ip: from, .. } in found {
-            core.env().set_gpr(4, before);
-            core.env().set_eip(from);
-            let covered = uncover(core, slot, trap.ip);
-            self.tail_calls.returning = true;
-            self.hit_without_site(core, probe, Some(from), None);
-            self.tail_calls.returning = false;
-            if let Some((paddr, bytes)) = covered {
-                core.write_ram(paddr, bytes.get(..word as usize).unwrap_or_default());
-            }
-            core.env().set_eip(ip);
-            // A handler may have moved the stack pointer.
-            let moved = core.env().gpr(4).wrapping_sub(before);
-            core.env().set_gpr(4, sp.wrapping_add(moved));
+        for Leaving { probe, ip, .. } in found {
+            self.fire_returned(core, probe, ip);
             // Its record does not depend on the next instruction.
             self.recorder.channels.begin_hit();
         }
