@@ -180,8 +180,9 @@ fn a_position_is_looked_at_with_the_commands_of_scripts() {
     };
     let ran = at("hit:2", "query\\n\\n# a comment\\nlist do_f*\\nstop\\nquery\\n");
     let lines: Vec<&str> = ran.out.lines().collect();
-    assert_eq!((ran.code, lines.len()), (0, 5), "{}{}", ran.out, ran.err);
-    assert!(lines[2].ends_with("-n fbt::do_fork:entry hits=2") && lines[4].ends_with("vmlinux  do_fork"));
+    // The position is before the instruction of the second hit.
+    assert_eq!((ran.code, lines.len()), (0, 4), "{}{}", ran.out, ran.err);
+    assert!(lines[1].ends_with("-n fbt::do_fork:entry hits=1") && lines[3].ends_with("vmlinux  do_fork"));
     let wrong = at("end-100", "query\\ndance\\nquery\\n");
     assert_eq!(wrong.code, 2);
     assert!(
