@@ -446,5 +446,8 @@ fn a_hit_whose_instruction_faults_and_is_tried_again_is_entered_both_times() {
         }
     }
     let (code, _, err) = inside("hit:2.1");
-    assert!(code != Some(0) && err.contains("hit:2 is not in this run: it has 1 hit that leaves a record"), "{err}");
+    assert!(
+        code != Some(0) && err.contains("hit:2 is not in this run: it has 1 hit that leaves a record"),
+        "{err}"
+    );
 }
