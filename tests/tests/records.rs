@@ -161,7 +161,7 @@ fn json_lines_have_the_fields_of_the_format() {
     assert_eq!(numbers(&hits, "seq"), [1, 2, 3, 4, 5, 6]);
     for hit in &hits {
         let fields: Vec<&str> = hit.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(fields, ["type", "seq", "icount", "ip", "symbol", "major", "minor", "data"]);
+        assert_eq!(fields, ["type", "seq", "icount", "time_ns", "ip", "symbol", "major", "minor", "data"]);
         assert_eq!((number(hit, "major"), number(hit, "minor")), (1, 1));
         assert_eq!((hit["symbol"].as_str(), hit["data"].as_str()), (Some("do_fork"), Some("01000000")));
         assert!(hit["ip"].as_str().unwrap().starts_with("0xc01"));
