@@ -401,7 +401,7 @@ pub struct SourceArgs {
     /// Search this folder for included files; may be repeated
     #[arg(short = 'I', value_name = "DIR")]
     pub include: Vec<PathBuf>,
-    /// Accept no handler but those of PPDF files with a signature that this public key verifies
+    /// Accept only handlers from PPDF files that this public key has signed
     #[arg(long, value_name = "KEY")]
     pub require_signed: Option<PathBuf>,
 }
