@@ -75,11 +75,27 @@ fn every_row_parses_and_prints_as_itself() {
 #[test]
 fn old_forms_mean_the_present_ones() {
     for alias in ALIASES {
-        let line = alias.form.replace('%', "2");
-        let parsed = parse("t", &program(&line)).unwrap_or_else(|d| panic!("{line}\n{d}"));
-        assert_eq!(parsed.probes[0].handler.body[0].op, alias.op, "{line}");
-        let old = parsed.warnings.list.iter().filter(|w| w.code == "old-form").count();
-        assert_eq!(old, usize::from(alias.warning.is_some()), "{line}");
+        let warnings = |value: &str| {
+            let line = alias.form.replace('%', value);
+            let parsed = parse("t", &program(&line)).unwrap_or_else(|d| panic!("{line}\n{d}"));
+            assert_eq!(parsed.probes[0].handler.body[0].op, alias.op, "{line}");
+            parsed.warnings.list.iter().filter(|w| w.code == "old-form").count()
+        };
+        let warns = usize::from(alias.warning.is_some());
+        match alias.bits {
+            0 => assert_eq!(warnings("2"), warns, "{}", alias.form),
+            // A warning for numbers alone that need more bits, with a sign or without.
+            bits => {
+                let (most, least) = ((1_i64 << bits) - 1, -(1_i64 << (bits - 1)));
+                assert_eq!([most, least].map(|n| warnings(&n.to_string())), [0, 0], "{}", alias.form);
+                assert_eq!(
+                    [most + 1, least - 1].map(|n| warnings(&n.to_string())),
+                    [warns; 2],
+                    "{}",
+                    alias.form
+                );
+            }
+        }
     }
 }
 
