@@ -7,6 +7,7 @@ use std::sync::Arc;
 use trapline_emu::load::Image;
 use trapline_emu::symbols::{Symbols, UserModule};
 use trapline_interposer::Place;
+use trapline_os::CodePointer;
 use trapline_providers::{FunctionGlob, Target, functions, resolve};
 use trapline_rpn::parse;
 
@@ -122,8 +123,8 @@ fn globs_select_functions() {
 #[test]
 fn addresses_have_names() {
     let target = target();
-    assert_eq!(target.symbol(address("do_fork") + 3).unwrap(), "do_fork+0x3");
+    assert_eq!(target.symbol(CodePointer::At(address("do_fork") + 3)).unwrap(), "do_fork+0x3");
     let main = target.modules()[0].symbols().lookup("main").unwrap().addr;
-    assert_eq!(target.symbol(main).unwrap(), "appln:main");
-    assert_eq!(target.symbol(0x10), None);
+    assert_eq!(target.symbol(CodePointer::At(main)).unwrap(), "appln:main");
+    assert_eq!(target.symbol(CodePointer::At(0x10)), None);
 }

@@ -261,7 +261,7 @@ pub const SERVICES: &[Service] = &[
         number: SYMBOL,
         name: "symbol",
         stack: "address -- offset name.. count",
-        does: "the symbol that contains the address: its name as elements, and their count, 0 if there is no symbol",
+        does: "the symbol that contains the address: its name as elements, and their count, 0 if there is no symbol. A call may be the last instruction of its function, so subtract 1 from a return address",
         observes: true,
     },
     Service {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
 
-use trapline_session::{Command as Insert, Condition, DSource, GuestBuilder, Limits};
+use trapline_session::{CodePointer, Command as Insert, Condition, DSource, GuestBuilder, Limits};
 use trapline_tests::{guest, root};
 
 fn dtrace(arguments: &[&str]) -> Output {
@@ -36,7 +36,7 @@ fn begin_fires_when_the_idle_guest_is_idle() {
     let mut session = GuestBuilder::embedded("idle").memory(4 << 20).start().unwrap();
     session.run_until(&Condition::end(), &Limits::insns(1595));
     let ip = session.core().env().eip();
-    assert_eq!(session.target().symbol(ip).as_deref(), Some("idle"));
+    assert_eq!(session.target().symbol(CodePointer::At(ip)).as_deref(), Some("idle"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod bad_input;
 mod bad_probes;
 mod c_types;
 mod cli;
+mod code_pointers;
 mod colours;
 #[path = "../../emu/tests/common/mod.rs"]
 mod common;

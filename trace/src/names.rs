@@ -21,6 +21,19 @@ pub trait Symbolize {
         None
     }
 
+    /// The symbol of an address of the kernel, with the offset, as D shows it: the address alone does not name code of
+    /// programs.
+    fn address(&self, address: u64) -> Option<String> {
+        let _ = address;
+        None
+    }
+
+    /// Whether D shows the symbols of this module without its name, as those of a kernel that is all there is.
+    fn is_plain(&self, kind: Kind, module: &str) -> bool {
+        let _ = (kind, module);
+        false
+    }
+
     /// The source line of an address in a module, as `file.c:123`, for stack records of this kind; `None` if it is not
     /// known.
     fn line(&self, kind: Kind, module: &str, address: u64) -> Option<String> {
@@ -45,6 +58,10 @@ pub trait Symbolize {
 impl<F: Fn(u64) -> Option<String>> Symbolize for F {
     fn symbol(&self, ip: u64, _: u32) -> Option<String> {
         self(ip)
+    }
+
+    fn address(&self, address: u64) -> Option<String> {
+        self(address)
     }
 }
 

@@ -283,14 +283,13 @@ impl<'a> Outputs<'a> {
     ) -> Result<(), Failure> {
         let header = &record.header;
         let Some(probe) = names.probe(header.probe) else { return Ok(()) };
-        let symbols = |address| names.of_address(address);
         let firing = Firing {
             name: probe.name,
             id: probe.id,
             clause: header.major,
             time: header.time_ns,
             thread: header.pid.into(),
-            symbols: &symbols,
+            symbols: names,
         };
         let head = self.objects.then(|| {
             let program = names.program(header.probe).unwrap_or_default();
@@ -315,11 +314,10 @@ impl<'a> Outputs<'a> {
     /// # Errors
     /// The records' output cannot be written.
     pub fn d_ends(&mut self, session: &Session, own: impl Fn(&DEnd) -> bool) -> Result<(), Failure> {
-        let target = session.target();
         for end in session.d_ends().into_iter().filter(own) {
             let head = self.objects.then(|| d_object("aggregation", &end.name, &[]));
             let consumer = self.consumer(end.id, &end.setup);
-            let shown = consumer.show_end(end.aggregations, &|address| target.d_symbol(address), head);
+            let shown = consumer.show_end(end.aggregations, &session.names(), head);
             let mut shown = shown.map_err(|error| self.writing(error))?;
             let drops = end.drops.sentences(end.setup.drop_tags);
             if self.objects && !drops.is_empty() {

@@ -22,4 +22,4 @@ pub use profile::{
     files_of,
 };
 pub use trapos::{TrapOs, TrapOsError};
-pub use unwind::{FindProgram, KernelFrame, KernelImage, Unwinder, UserFrame};
+pub use unwind::{CodePlace, CodePointer, FindProgram, KernelFrame, KernelImage, Unwinder, UserFrame};

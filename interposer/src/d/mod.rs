@@ -34,7 +34,7 @@ use threads::Threads;
 use trapline_os::Birth;
 use trapline_rpn::services::d::{Builtin, fault};
 use trapline_rpn::{Argument, CallkError};
-use trapline_trace::d::{ConsumerOptions, Limits, Snapshot, SymbolForm, Tables, Writer};
+use trapline_trace::d::{Code, ConsumerOptions, Limits, Snapshot, SymbolForm, Tables, Writer};
 pub use variables::DVariable;
 
 /// The immutable part of a D program beside its clauses.
@@ -139,8 +139,8 @@ pub(crate) trait World {
     fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), u64>;
     /// A built-in variable. `text` is an empty buffer.
     fn builtin(&mut self, which: Builtin, text: &mut Vec<u8>) -> Reading;
-    /// Return addresses of the kernel's or the program's stack.
-    fn stack(&mut self, user: bool, most: usize) -> Vec<u64>;
+    /// The kernel's or the program's stack, innermost first.
+    fn stack(&mut self, user: bool, most: usize) -> Code;
     /// Bytes of a pointer of the kernel.
     fn pointer_bytes(&self) -> usize;
     /// A register of the user context by its index; the outer `None` if there is no such register, the inner one if the
@@ -170,8 +170,10 @@ pub(crate) trait World {
     fn instructions(&self) -> u64;
     /// Whether the clause sees other values than the guest's.
     fn is_altered(&self) -> bool;
+    /// An address of code, which a call returns to unless it is `exact`, with what it lies in.
+    fn code(&mut self, address: u64, exact: bool) -> Code;
     /// The start of what an address is shown as: of the symbol or module that has it, or the address where there is none.
-    fn start(&self, form: SymbolForm, address: u64) -> u64;
+    fn start(&self, form: SymbolForm, code: Code) -> Code;
     /// The number of the probe point.
     fn probe(&self) -> u32;
     /// Two texts are compared.

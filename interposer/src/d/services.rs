@@ -6,7 +6,7 @@ use trapline_os::Birth;
 use trapline_rpn::services::ASSERTION;
 use trapline_rpn::services::d::{self, Builtin, COPY_STRING, COPY_TEXT, Function, fault};
 use trapline_rpn::{CallkError, CallkStack};
-use trapline_trace::d::{Action, Field, FixedKey, FixedKeys, Writer};
+use trapline_trace::d::{Action, Code, Field, FixedKey, FixedKeys, Writer};
 
 /// Longest string that is read, whatever `strsize` says.
 const LONGEST: usize = 1 << 20;
@@ -22,6 +22,15 @@ struct Shape {
     /// Whether it is handled by its address, and whether it is a string.
     reference: bool,
     string: bool,
+}
+
+/// An address with what it lies in; as a key of an aggregation, the start of what it is shown as.
+fn located(field: Field, address: u64, is_key: bool, world: &mut dyn World) -> Code {
+    let code = world.code(address, matches!(field, Field::Symbol(_)));
+    match field {
+        Field::Symbol(form) | Field::Return(Some(form)) if is_key => world.start(form, code),
+        _ => code,
+    }
 }
 
 impl Runtime {
@@ -136,8 +145,10 @@ impl Runtime {
         values.iter_mut().rev().for_each(|value| *value = stack.pop());
         for (field, value) in fields.iter().zip(values.iter().copied()) {
             match field {
-                Field::Symbol(form) if of_aggregation => to.int(world.start(*form, value)),
-                Field::Int { .. } | Field::Symbol(_) => to.int(value),
+                Field::Int { .. } => to.int(value),
+                Field::Symbol(_) | Field::Return(_) => {
+                    to.code(&located(*field, value, of_aggregation, world))
+                }
                 // A null string is shown as an empty one.
                 Field::Str if value == 0 => to.bytes(&[]),
                 Field::Str => match self.own_text(value) {
@@ -152,11 +163,9 @@ impl Runtime {
                 Field::Stack => {
                     let mut count = [0; 8];
                     self.fetch(value, &mut count, world)?;
-                    let mut bytes = vec![0; (u64::from_le_bytes(count) as usize).min(1 << 16) * 8];
+                    let mut bytes = vec![0; (u64::from_le_bytes(count) as usize).min(LONGEST)];
                     self.fetch(value + 8, &mut bytes, world)?;
-                    let frame = |b: &[u8]| b.iter().rev().fold(0, |v, byte| v << 8 | u64::from(*byte));
-                    let frames: Vec<u64> = bytes.chunks_exact(8).map(frame).collect();
-                    to.stack(&frames);
+                    to.bytes(&bytes);
                 }
             }
         }
@@ -248,7 +257,9 @@ impl Runtime {
                     to.bytes(&self.text(address, world)?)
                 }
                 (FixedKey::Value(_), Field::Str) => to.bytes(&[]),
-                (FixedKey::Value(value), Field::Symbol(form)) => to.int(world.start(*form, value)),
+                (FixedKey::Value(value), Field::Symbol(_) | Field::Return(_)) => {
+                    to.code(&located(*field, value, true, world));
+                }
                 (FixedKey::Value(value), _) => to.int(value),
             }
         }
@@ -474,11 +485,11 @@ impl Runtime {
         Ok(())
     }
 
-    /// A stack, as the address of the number of frames and the frames.
+    /// A stack, as the address of the length of its bytes and the bytes.
     pub(super) fn frames(&mut self, user: bool, most: u64, world: &mut dyn World) -> Result<u64, Failure> {
-        let frames = world.stack(user, most.min(1 << 16) as usize);
-        let mut bytes = (frames.len() as u64).to_le_bytes().to_vec();
-        frames.iter().for_each(|frame| bytes.extend_from_slice(&frame.to_le_bytes()));
+        let code = world.stack(user, most.min(1 << 16) as usize).encode();
+        let mut bytes = (code.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(&code);
         self.memory.keep(&bytes).ok_or_else(|| thrown(fault::SCRATCH, 0))
     }
 

@@ -2,6 +2,7 @@
 
 use trapline_dump::CrashDump;
 use trapline_emu::Core;
+use trapline_trace::Kind;
 
 use super::core_file::CoreFile;
 use super::registered::Services;
@@ -10,19 +11,8 @@ use super::written::Written;
 /// Copies what a crash dump contains.
 pub type DumpTaker = Box<dyn Fn(&Core) -> CrashDump + Send>;
 
-/// The name of an address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AddressName {
-    /// The symbol that contains it.
-    pub symbol: String,
-    /// Its offset in the symbol.
-    pub offset: u64,
-    /// Where the kernel or program that has the symbol begins.
-    pub module: u64,
-}
-
-/// Names addresses.
-pub type SymbolNames = Box<dyn Fn(u64) -> Option<AddressName> + Send>;
+/// Names an address in a module, for stacks of this kind: the symbol that contains it, and its offset in the symbol.
+pub type SymbolNames = Box<dyn Fn(Kind, &str, u64) -> Option<(String, u64)> + Send>;
 
 /// The requests of handlers, and the state that services need.
 #[derive(Default)]

@@ -8,13 +8,14 @@ use crate::model::{Definition, Event, InsertError, Place, Point, ProgramId, Word
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trapline_emu::{Access, Core, PAGE};
-use trapline_os::Birth;
+use trapline_os::{Birth, CodePointer, KernelFrame, UserFrame};
 use trapline_rpn::services::ASSERTION;
 use trapline_rpn::services::d::{Builtin, fault};
 use trapline_rpn::{
     Argument, Context, Host, LinkedProgram, Outcome, Shape, Termination, by_index, exception,
 };
-use trapline_trace::d::{ERROR_PART, ShowSymbols, Snapshot, SymbolForm, Writer};
+use trapline_trace::Kind;
+use trapline_trace::d::{Code, ERROR_PART, ShowSymbols, Snapshot, SymbolForm, Writer};
 
 /// Nanoseconds from 1970 to 2000, when the guest's clock begins.
 const CLOCK_BEGINS: u64 = 946_684_800_000_000_000;
@@ -22,6 +23,33 @@ const CLOCK_BEGINS: u64 = 946_684_800_000_000_000;
 const DEEPEST: usize = 256;
 
 impl<V: View> Guest<'_, V> {
+    /// Whether this is an event of the run itself, which has no code address, unless the machine is only looked at.
+    fn is_nowhere(&self) -> bool {
+        let is_event = self.probe.rest.provided.as_ref().is_some_and(|provided| provided.id <= LAST_EVENT);
+        is_event && !self.core.is_still()
+    }
+
+    fn kernel_frames(&mut self, most: usize) -> Vec<KernelFrame> {
+        if self.is_nowhere() {
+            return Vec::new();
+        }
+        self.unwinder.kernel_stack(self.core, self.profile.as_deref(), self.probe.at_call, most)
+    }
+
+    fn user_frames(&mut self, most: usize) -> Vec<UserFrame> {
+        if self.is_nowhere() {
+            return Vec::new();
+        }
+        self.unwinder.user_stack(self.core, self.profile.as_deref(), self.probe.at_call, most)
+    }
+
+    /// The symbol at an address in a module, and the offset in it.
+    pub(super) fn function_at(&self, user: bool, module: &str, address: u64) -> Option<(String, u64)> {
+        let kind = if user { Kind::UserStack } else { Kind::KernelStack };
+        let named = self.asked.names.as_ref().and_then(|names| names(kind, module, address));
+        named.or_else(|| self.unwinder.module_symbol(module, address).filter(|_| !user))
+    }
+
     /// Begins a clause of a D program, if the handler is one. Returns false after `exit()`: then it does not run,
     /// unless it belongs to END or ERROR.
     #[inline]
@@ -73,10 +101,10 @@ impl<V: View> Guest<'_, V> {
             Builtin::Tid => profile.map_or(0, |profile| profile.pid(core).into()),
             Builtin::Uid | Builtin::Gid => profile.map_or(0, |profile| profile.uid(core).into()),
             Builtin::Curthread => profile.map_or(0, |profile| profile.current_task(core)),
-            Builtin::Caller => self.stack(false, 2).get(1).copied().unwrap_or(0),
-            Builtin::Ucaller => self.stack(true, 2).get(1).copied().unwrap_or(0),
-            Builtin::Stackdepth => self.stack(false, DEEPEST).len() as u64,
-            Builtin::Ustackdepth => self.stack(true, DEEPEST).len() as u64,
+            Builtin::Caller => self.kernel_frames(2).get(1).map_or(0, |frame| frame.ip),
+            Builtin::Ucaller => self.user_frames(2).get(1).map_or(0, |frame| frame.ip),
+            Builtin::Stackdepth => self.kernel_frames(DEEPEST).len() as u64,
+            Builtin::Ustackdepth => self.user_frames(DEEPEST).len() as u64,
             Builtin::Errno => self.probe.arguments.as_deref().map_or(0, |arguments| arguments.errno(core)),
             Builtin::Cpu | Builtin::Ipl | Builtin::Ppid => 0,
             argument => {
@@ -122,19 +150,28 @@ impl<V: View> World for Guest<'_, V> {
         Reading::Int(value)
     }
 
-    fn stack(&mut self, user: bool, most: usize) -> Vec<u64> {
-        // The events of the run itself have no code address, unless the machine is only looked at.
-        let is_event = self.probe.rest.provided.as_ref().is_some_and(|provided| provided.id <= LAST_EVENT);
-        if is_event && !self.core.is_still() {
-            return Vec::new();
-        }
-        let profile = self.profile.as_deref();
+    fn stack(&mut self, user: bool, most: usize) -> Code {
+        let mut code = Code { user, ..Code::default() };
         if user {
-            let frames = self.unwinder.user_stack(self.core, profile, self.probe.at_call, most);
-            return frames.iter().map(|frame| frame.ip).collect();
+            for frame in self.user_frames(most) {
+                let file = frame.file.as_ref().map(|(path, base)| (&**path, *base));
+                code.stack.push(frame.ip, frame.exact, file);
+            }
+            return code;
         }
-        let frames = self.unwinder.kernel_stack(self.core, profile, self.probe.at_call, most);
-        frames.iter().map(|frame| frame.ip).collect()
+        for frame in self.kernel_frames(most) {
+            let at = frame.pointer().within();
+            let module = self.unwinder.kernel_module(self.core, self.profile.as_deref(), at);
+            code.stack.push(frame.ip, frame.exact, module.as_ref().map(|(name, base)| (&**name, *base)));
+        }
+        code
+    }
+
+    fn code(&mut self, address: u64, exact: bool) -> Code {
+        let pointer = CodePointer::of(address, exact);
+        let place = self.unwinder.place(self.core, self.profile.as_deref(), pointer);
+        let module = place.as_ref().map(|place| (&*place.module, place.base));
+        Code::one(address, exact, place.as_ref().is_some_and(|place| place.user), module)
     }
 
     fn pointer_bytes(&self) -> usize {
@@ -235,12 +272,22 @@ impl<V: View> World for Guest<'_, V> {
         V::ALTERS
     }
 
-    fn start(&self, form: SymbolForm, address: u64) -> u64 {
-        let found = self.asked.names.as_ref().filter(|_| form != SymbolForm::Address);
-        found.and_then(|name| name(address)).map_or(address, |found| match form {
-            SymbolForm::Module => found.module,
-            _ => address.wrapping_sub(found.offset),
-        })
+    fn start(&self, form: SymbolForm, code: Code) -> Code {
+        let stack = &code.stack;
+        let place = stack.frames.first().and_then(|frame| stack.place(*frame, 64));
+        let Some((module, address)) = place.filter(|_| form != SymbolForm::Address) else { return code };
+        // Wherever the module is mapped, its start is one.
+        let (name, start) = match form {
+            SymbolForm::Module => (&module.name, Some(0)),
+            _ => (
+                &module.name,
+                self.function_at(code.user, &module.name, address).map(|(_, into)| address - into),
+            ),
+        };
+        match start {
+            Some(start) => Code::one(start, true, code.user, Some((name, 0))),
+            None => code,
+        }
     }
 
     fn probe(&self) -> u32 {

@@ -35,7 +35,7 @@ mod user_context;
 mod view;
 mod written;
 
-pub use asked::{AddressName, DumpTaker, SymbolNames};
+pub use asked::{DumpTaker, SymbolNames};
 pub use control::{PointView, ProgramView};
 pub use core_file::CoreFile;
 pub use host::processor_register;

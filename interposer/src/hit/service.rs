@@ -7,6 +7,7 @@
 use super::host::Guest;
 use super::view::View;
 use crate::d::{Reading, World};
+use trapline_os::{CodePlace, CodePointer};
 use trapline_rpn::services::d::Builtin;
 use trapline_rpn::{CallkError, CallkStack, services};
 
@@ -38,9 +39,11 @@ impl<V: View> Guest<'_, V> {
             }
             services::SYMBOL => {
                 let address = stack.pop();
-                let found = self.asked.names.as_ref().and_then(|name| name(address));
-                let (name, offset) =
-                    found.map_or((String::new(), address), |found| (found.symbol, found.offset));
+                let place = self.unwinder.place(self.core, self.profile.as_deref(), CodePointer::At(address));
+                let within = |place: &CodePlace| address.wrapping_sub(place.base);
+                let found =
+                    place.and_then(|place| self.function_at(place.user, &place.module, within(&place)));
+                let (name, offset) = found.unwrap_or((String::new(), address));
                 let word = if self.core.env().long_mode() { 8 } else { 4 };
                 stack.push(offset);
                 let elements = name.as_bytes().chunks(word);

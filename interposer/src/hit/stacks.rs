@@ -55,7 +55,7 @@ impl Interposer {
             let skipped = usize::from(known);
             let found = unwinder.kernel_stack(core, profile, at_call, kernel.saturating_add(skipped));
             for frame in found.into_iter().skip(skipped) {
-                let module = unwinder.kernel_module(core, profile, frame.within());
+                let module = unwinder.kernel_module(core, profile, frame.pointer().within());
                 of_kernel.push(frame.ip, frame.exact, module.as_ref().map(|(name, base)| (&**name, *base)));
             }
         }

@@ -10,6 +10,7 @@ use iced_x86::{
 };
 use trapline_emu::symbols::{Symbol, Symbols};
 use trapline_interposer::{Place, Way, way_of, why};
+use trapline_os::CodePointer;
 
 use crate::target::{Code, Target, basename};
 
@@ -224,7 +225,7 @@ impl Names {
     fn of(target: &Target, bytes: &[u8], address: u64, bits: u32) -> Self {
         let mut names = BTreeMap::new();
         let mut note = |at: u64| {
-            if let Some(name) = target.symbol(at) {
+            if let Some(name) = target.symbol(CodePointer::At(at)) {
                 names.insert(at, name);
             }
         };

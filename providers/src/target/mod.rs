@@ -8,10 +8,11 @@ use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use trapline_emu::load::{ElfView, Files, Image, Width as FileWidth};
-use trapline_emu::symbols::{DwarfTypes, KernelModule, SourceLine, SymbolError, Symbols, UserModule};
+use trapline_emu::symbols::{DwarfTypes, KernelModule, SourceLine, SymbolAt, SymbolError, Symbols, UserModule};
 use trapline_interposer::Services;
-use trapline_os::{KernelImage, Unwinder};
+use trapline_os::{CodePointer, KernelImage, Unwinder};
 use trapline_rpn::Width;
+use trapline_trace::Kind;
 
 pub use options::{Abi, AbiError, ProbeOptions, Rules, TargetError, TargetProcess};
 pub(crate) use options::{LARGEST, process_number};
@@ -245,24 +246,6 @@ impl Target {
         self.symbols.lookup("_text").map(|symbol| symbol.addr).or_else(section).or_else(segment)
     }
 
-    /// The symbol that contains an address, and the offset in it; for user modules only if linked to a fixed address.
-    pub fn symbol_at(&self, address: u64) -> Option<(String, u64)> {
-        let at = self.symbols_at_fixed_addresses().find_map(|symbols| symbols.at(address))?;
-        Some((at.symbol.name.to_string(), at.offset))
-    }
-
-    /// The first function of the kernel or user module that has the symbol of an address.
-    pub fn module_start(&self, address: u64) -> Option<u64> {
-        let symbols = self.symbols_at_fixed_addresses().find(|symbols| symbols.at(address).is_some())?;
-        symbols.functions().next().or_else(|| symbols.iter().next()).map(|symbol| symbol.addr)
-    }
-
-    /// The symbols of the kernel, and of user modules that are linked to a fixed address.
-    fn symbols_at_fixed_addresses(&self) -> impl Iterator<Item = &Symbols> {
-        let fixed = self.modules.iter().filter(|module| !module.is_dynamic()).map(|module| module.symbols());
-        std::iter::once(&self.symbols).chain(fixed)
-    }
-
     /// The kernel's name.
     pub fn kernel_name(&self) -> &str {
         basename(&self.image.plan().name)
@@ -274,6 +257,18 @@ impl Target {
         Some((at.symbol.name.to_string(), at.offset))
     }
 
+    /// The symbol at an address in a module, for stacks of this kind, and the offset in it; those of loaded kernel modules
+    /// are not among the files.
+    pub fn symbol_in(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
+        match kind {
+            Kind::UserStack => self.file_symbol(module, address),
+            _ if module == self.kernel_name() => {
+                self.symbols.at(address).map(|at| (at.symbol.name.to_string(), at.offset))
+            }
+            _ => None,
+        }
+    }
+
     /// The unwinder, with the tables of the kernel and of the known files.
     pub fn unwinder(self: &Arc<Self>) -> Unwinder {
         let kernel = KernelImage::new(self.image.plan(), &self.symbols, self.kernel_name());
@@ -282,25 +277,37 @@ impl Target {
         Unwinder::new(Some(kernel), Box::new(move |path| target.module_at_path(path).cloned()), fixed)
     }
 
-    /// The name of an address: `do_fork+0x3` in the kernel, `appln:main` in a user module that is linked to a fixed
-    /// address. For a module that can be mapped anywhere, an address has no name.
-    pub fn symbol(&self, address: u64) -> Option<String> {
-        if let Some(at) = self.symbols.at(address) {
-            return Some(at.to_string());
+    /// The name of an address of the kernel: `do_fork+0x3`.
+    pub fn kernel_symbol(&self, pointer: CodePointer) -> Option<String> {
+        let SymbolAt { symbol, offset } = self.symbols.at(pointer.within())?;
+        Some(SymbolAt { symbol, offset: offset.wrapping_add(pointer.back()) }.to_string())
+    }
+
+    /// The name of an address by itself: `do_fork+0x3` in the kernel; `appln:main` in a user module that is linked to a
+    /// fixed address, if that is the only thing that is known of processes. Under Linux only the mappings of a process say
+    /// what its addresses are, so they have no name here.
+    pub fn symbol(&self, pointer: CodePointer) -> Option<String> {
+        if let Some(name) = self.kernel_symbol(pointer) {
+            return Some(name);
         }
-        self.modules.iter().filter(|module| !module.is_dynamic()).find_map(|module| {
-            let at = module.symbols().at(address)?;
+        let linked = self.modules.iter().filter(|module| !self.is_linux() && !module.is_dynamic());
+        linked.into_iter().find_map(|module| {
+            let SymbolAt { symbol, offset } = module.symbols().at(pointer.within())?;
+            let at = SymbolAt { symbol, offset: offset.wrapping_add(pointer.back()) };
             Some(format!("{}:{at}", basename(module.name())))
         })
     }
 
-    /// The symbol of an address as D shows it: those of Linux have their module, as in ``vmlinux`do_exit+0x1``.
+    /// Whether the kernel is a Linux.
+    pub fn is_linux(&self) -> bool {
+        self.image.plan().linux.is_some()
+    }
+
+    /// The symbol of an address by itself as D shows it: those of Linux have their module, as in
+    /// ``vmlinux`do_exit+0x1``.
     #[must_use]
     pub fn d_symbol(&self, address: u64) -> Option<String> {
-        let of_linux = self.symbols.at(address).filter(|_| self.image.plan().linux.is_some());
-        match of_linux {
-            Some(at) => Some(format!("{}`{at}", self.kernel_name())),
-            None => self.symbol(address),
-        }
+        let name = self.symbol(CodePointer::At(address))?;
+        Some(if self.is_linux() { format!("{}`{name}", self.kernel_name()) } else { name })
     }
 }

@@ -159,7 +159,12 @@ impl Scope {
         keys: Option<Vec<TypeId>>,
     ) -> Variable {
         let home = if owner == Owner::Thread || keys.is_some() {
-            let fields = keys.iter().flatten().map(|key| field(types, *key)).collect();
+            // The key of an element is a number, whatever it leads to.
+            let of_key = |key: &TypeId| match field(types, *key) {
+                Field::Return(None) => Field::Int { size: 8, signed: false },
+                field => field,
+            };
+            let fields = keys.iter().flatten().map(of_key).collect();
             let reference = types.by_reference(ty);
             let size = if reference { types.size(ty) + u64::from(types.is_string(ty)) } else { 8 };
             self.tables.dynamics.push(Dynamic {
@@ -240,11 +245,15 @@ pub(crate) fn field(types: &TypeTable, ty: TypeId) -> Field {
         Kind::Str => Field::Str,
         Kind::Array { .. } | Kind::Sou(_) => Field::Bytes(u32::try_from(types.size(ty)).unwrap_or(u32::MAX)),
         Kind::Stack => Field::Stack,
-        Kind::Symbol => Field::Symbol(match types.name(ty).as_str() {
-            "_symmod" => SymbolForm::Module,
-            "_symsym" => SymbolForm::Symbol,
-            _ => SymbolForm::Address,
-        }),
+        Kind::Symbol => match types.name(ty).as_str() {
+            "_symmod" => Field::Symbol(SymbolForm::Module),
+            "_symsym" => Field::Symbol(SymbolForm::Symbol),
+            "_retmod" => Field::Return(Some(SymbolForm::Module)),
+            "_retsym" => Field::Return(Some(SymbolForm::Symbol)),
+            "_retaddr" => Field::Return(Some(SymbolForm::Address)),
+            _ => Field::Symbol(SymbolForm::Address),
+        },
+        _ if types.is_return_address(ty) => Field::Return(None),
         Kind::Pointer(_) => Field::Int { size: 8, signed: false },
         _ => {
             let (size, signed) = types.int(ty);

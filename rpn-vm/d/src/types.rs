@@ -141,6 +141,10 @@ pub(crate) struct TypeTable {
     pub imports: Imports,
 }
 
+/// The type of an address to which a call returns. Its symbol is that of the call, not of the instruction at the address,
+/// which may belong to the next function. No program can write this name.
+pub(crate) const RETURN_ADDRESS: &str = "<return address>";
+
 /// Types that every program has by another name: name, and what it stands for; `long` is as wide as a pointer.
 const TYPEDEFS: &[(&str, &str)] = &[
     ("int8_t", "signed char"),
@@ -230,7 +234,7 @@ impl Predeclared {
         }
         types.add("string", Kind::Str);
         types.add("stack", Kind::Stack);
-        for name in ["_symaddr", "_symsym", "_symmod"] {
+        for name in ["_symaddr", "_symsym", "_symmod", "_retaddr", "_retsym", "_retmod"] {
             types.add(name, Kind::Symbol);
         }
         types.add("<action>", Kind::Nothing);
@@ -239,6 +243,10 @@ impl Predeclared {
                 types.add(name, Kind::Typedef { to });
             }
         }
+        // It has the name of the type that dtrace(1) gives it, which a program cannot tell apart.
+        let to = types.names.get("uintptr_t").copied().unwrap_or(TypeId(0));
+        types.names.insert(RETURN_ADDRESS, TypeId(types.list.len() as u32));
+        types.list.push(Type { name: Cow::Borrowed("uintptr_t"), kind: Kind::Typedef { to } });
         types
     }
 
@@ -500,6 +508,11 @@ impl TypeTable {
 
     pub fn is_pointer(&self, id: TypeId) -> bool {
         matches!(self.kind(id), Kind::Pointer(_))
+    }
+
+    /// Whether it is the type of a return address, and not only one that is as wide.
+    pub fn is_return_address(&self, id: TypeId) -> bool {
+        id == self.builtin(RETURN_ADDRESS)
     }
 
     /// Integers, enums and pointers.

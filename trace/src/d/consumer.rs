@@ -1,5 +1,6 @@
 //! Records and aggregations as dtrace(1) prints them.
 
+use super::code::Code;
 use super::field::{Field, SymbolForm};
 use super::flow::{self, Flow};
 use super::format::{Conversion, Format, Piece, int_of, number, pad_text, size_of, text};
@@ -9,7 +10,7 @@ use super::record::{Reader, Snapshot, SnapshotEntry, Value};
 use super::sort::{Sorting, sort_leading};
 use super::tables::{Action, AggKind, Aggregation, Record, Tables};
 use super::values::{
-    Firing, ShowSymbols, date, date_of_mail, fault, float, int_width, shown_value, symbol, trace_width,
+    Firing, ShowSymbols, date, date_of_mail, fault, float, int_width, named, shown_value, trace_width,
     value_text,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,9 @@ pub struct ConsumerOptions {
     /// `flowindent`: entries and returns of functions are indented.
     pub flow_indent: bool,
 }
+
+/// An address that is shown as a number.
+const ADDRESS: Field = Field::Int { size: 8, signed: false };
 
 /// Prints the records of one program.
 #[derive(Debug)]
@@ -295,6 +299,9 @@ impl Consumer {
                 }
                 number(out, &c, field, *value, width, None);
             }
+            (Field::Return(None), Value::Code(code)) => {
+                self.trace(ADDRESS, &Value::Int(code.first()), symbols, out);
+            }
             (Field::Str, Value::Bytes(bytes)) if !self.options.rawbytes => {
                 let shown = String::from_utf8_lossy(bytes);
                 let text = if self.options.quiet { shown.into_owned() } else { format!("  {shown:<33}") };
@@ -320,8 +327,8 @@ impl Consumer {
                 let shown = if normal > 1 { value / normal } else { *value };
                 number(out, &c, Field::Int { size, signed }, shown, int_width(size), None);
             }
-            (Field::Symbol(form), Value::Int(value)) => {
-                let shown = symbol(symbols, form, *value);
+            (Field::Symbol(form) | Field::Return(Some(form)), Value::Code(code)) => {
+                let shown = code.symbol(form, symbols);
                 out.extend_from_slice(format!("  {shown:<50}").as_bytes());
             }
             (Field::Str, Value::Bytes(bytes)) => {
@@ -329,15 +336,17 @@ impl Consumer {
                 out.extend_from_slice(format!("  {shown:<50}").as_bytes());
             }
             (_, Value::Bytes(bytes)) => out.extend_from_slice(dump(bytes).as_bytes()),
-            (_, Value::Stack(frames)) => self.stack(frames, symbols, out),
+            (Field::Return(None), Value::Code(code)) => {
+                self.datum(ADDRESS, &Value::Int(code.first()), normal, symbols, out);
+            }
+            (_, Value::Code(code)) => self.stack(code, symbols, out),
             _ => {}
         }
     }
 
-    fn stack(&self, frames: &[u64], symbols: ShowSymbols<'_>, out: &mut Vec<u8>) {
+    fn stack(&self, code: &Code, symbols: ShowSymbols<'_>, out: &mut Vec<u8>) {
         out.push(b'\n');
-        for frame in frames {
-            let shown = symbol(symbols, SymbolForm::Address, *frame);
+        for shown in code.lines(symbols) {
             out.extend_from_slice(
                 format!("{:indent$}{shown}\n", "", indent = self.options.stack_indent).as_bytes(),
             );
@@ -381,8 +390,7 @@ impl Consumer {
         match (c.letter(), value) {
             (b'c', Value::Int(value)) => pad_text(out, &[*value as u8], c, width),
             (b'a' | b'A', Value::Int(value)) => {
-                let shown = symbol(symbols, SymbolForm::Address, *value);
-                text(out, c, shown.as_bytes(), width, precision);
+                text(out, c, named(symbols, *value).as_bytes(), width, precision);
             }
             (b'Y', Value::Int(value)) => text(out, c, date(*value).as_bytes(), width, precision),
             (b'T', Value::Int(value)) => text(out, c, date_of_mail(*value).as_bytes(), width, precision),
@@ -394,13 +402,31 @@ impl Consumer {
             (b'e' | b'E' | b'f' | b'g' | b'G', Value::Int(value)) => {
                 text(out, c, float(c, field, *value, precision).as_bytes(), width, None);
             }
-            (_, Value::Int(value)) if matches!(field, Field::Symbol(_)) && c.letter() == b's' => {
-                let form = if let Field::Symbol(form) = field { form } else { SymbolForm::Symbol };
-                text(out, c, symbol(symbols, form, *value).as_bytes(), width, precision);
-            }
             (_, Value::Int(value)) => number(out, c, field, *value, width, precision),
             (_, Value::Bytes(bytes)) => text(out, c, bytes, width, precision),
-            (_, Value::Stack(frames)) => self.stack(frames, symbols, out),
+            (_, Value::Code(code)) => self.code(c, field, code, (width, precision), symbols, out),
+        }
+    }
+
+    /// Addresses of code as a conversion shows them.
+    fn code(
+        &self,
+        c: &Conversion,
+        field: Field,
+        code: &Code,
+        (width, precision): (i64, Option<u32>),
+        symbols: ShowSymbols<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        match (c.letter(), field) {
+            (_, Field::Stack) => self.stack(code, symbols, out),
+            (b'a' | b'A', _) => {
+                text(out, c, code.symbol(SymbolForm::Address, symbols).as_bytes(), width, precision);
+            }
+            (b's', Field::Symbol(form) | Field::Return(Some(form))) => {
+                text(out, c, code.symbol(form, symbols).as_bytes(), width, precision);
+            }
+            _ => number(out, c, ADDRESS, code.first(), width, precision),
         }
     }
 

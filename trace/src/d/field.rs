@@ -14,10 +14,13 @@ pub enum Field {
     Str,
     /// This many bytes of memory: their number in four bytes, then the bytes.
     Bytes(u32),
-    /// Return addresses: their number in four bytes, then eight bytes each.
+    /// The addresses of a stack, each with what it lies in: as [`Code`](super::Code), after its length in four bytes.
     Stack,
-    /// An address that is shown by name; eight bytes.
+    /// An address that is shown by name, with what it lies in: written as a stack of one.
     Symbol(SymbolForm),
+    /// The same for an address to which a call returns: its name is that of the function that calls, of which it may be the end.
+    /// Without a form, it is shown as a number, unless a format asks for a name.
+    Return(Option<SymbolForm>),
 }
 
 /// How an address is shown.

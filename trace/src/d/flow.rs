@@ -131,7 +131,7 @@ mod tests {
     use std::sync::Arc;
 
     fn firing(name: &ProbeName, id: u32, time: u64) -> Firing<'_> {
-        Firing { name, id, clause: 0, time, thread: 1, symbols: &|_| None }
+        Firing { name, id, clause: 0, time, thread: 1, symbols: &|_: u64| -> Option<String> { None } }
     }
 
     fn probe(function: &str, name: &str) -> ProbeName {

@@ -352,6 +352,7 @@ pub(crate) fn text(out: &mut Vec<u8>, c: &Conversion, bytes: &[u8], width: i64, 
 pub(crate) fn int_of(value: Option<&Value>) -> u64 {
     match value {
         Some(Value::Int(value)) => *value,
+        Some(Value::Code(code)) => code.first(),
         _ => 0,
     }
 }

@@ -4,6 +4,7 @@
 //! fills records and aggregations accordingly, and a [`Consumer`] prints them. This module knows neither the language
 //! nor the guest.
 
+mod code;
 mod consumer;
 mod field;
 mod flow;
@@ -19,6 +20,7 @@ mod state;
 mod tables;
 mod values;
 
+pub use code::Code;
 pub use consumer::{Consumer, ConsumerOptions};
 pub use field::{Field, SymbolForm};
 pub(crate) use flow::{Flow, duration};

@@ -171,7 +171,7 @@ pub(crate) fn printed(ty: &PrintType, name: &str, address: Option<u64>, value: &
     let bytes = match value {
         Value::Int(value) => value.to_le_bytes().to_vec(),
         Value::Bytes(bytes) => bytes.clone(),
-        Value::Stack(_) => Vec::new(),
+        Value::Code(code) => code.first().to_le_bytes().to_vec(),
     };
     let mut out = String::new();
     if let Some(address) = address {

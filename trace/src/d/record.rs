@@ -1,5 +1,6 @@
 //! The bytes of a D program's records: parts, each with its number and its fields.
 
+use super::code::Code;
 use super::field::Field;
 use serde::{Deserialize, Serialize};
 
@@ -30,10 +31,14 @@ impl Writer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Return addresses.
-    pub fn stack(&mut self, frames: &[u64]) {
-        self.bytes.extend_from_slice(&(frames.len() as u32).to_le_bytes());
-        frames.iter().for_each(|frame| self.int(*frame));
+    /// Addresses of code.
+    pub fn code(&mut self, code: &Code) {
+        self.bytes(&code.encode());
+    }
+
+    fn ints(&mut self, values: &[u64]) {
+        self.bytes.extend_from_slice(&(values.len() as u32).to_le_bytes());
+        values.iter().for_each(|value| self.int(*value));
     }
 
     /// The snapshot of an aggregation.
@@ -42,7 +47,7 @@ impl Writer {
         self.bytes.extend_from_slice(&(snapshot.entries.len() as u32).to_le_bytes());
         for entry in &snapshot.entries {
             self.bytes(&entry.key);
-            self.stack(&entry.value);
+            self.ints(&entry.value);
         }
     }
 
@@ -81,7 +86,7 @@ pub struct SnapshotEntry {
 pub(crate) enum Value {
     Int(u64),
     Bytes(Vec<u8>),
-    Stack(Vec<u64>),
+    Code(Code),
 }
 
 /// Reads the output of [`Writer`].
@@ -118,7 +123,7 @@ impl<'b> Reader<'b> {
         self.take(length as usize)
     }
 
-    pub fn stack(&mut self) -> Option<Vec<u64>> {
+    fn ints(&mut self) -> Option<Vec<u64>> {
         let count = self.part()?;
         let bytes = self.take((count as usize).checked_mul(8)?)?;
         Some(bytes.chunks_exact(8).map(|b| b.iter().rev().fold(0, |v, b| v << 8 | u64::from(*b))).collect())
@@ -126,9 +131,9 @@ impl<'b> Reader<'b> {
 
     pub fn value(&mut self, field: Field) -> Option<Value> {
         Some(match field {
-            Field::Int { .. } | Field::Symbol(_) => Value::Int(self.int()?),
+            Field::Int { .. } => Value::Int(self.int()?),
             Field::Str | Field::Bytes(_) => Value::Bytes(self.bytes()?.to_vec()),
-            Field::Stack => Value::Stack(self.stack()?),
+            Field::Stack | Field::Symbol(_) | Field::Return(_) => Value::Code(Code::decode(self.bytes()?)?),
         })
     }
 
@@ -141,7 +146,7 @@ impl<'b> Reader<'b> {
         let count = self.part()?;
         let mut entries = Vec::new();
         for _ in 0..count {
-            entries.push(SnapshotEntry { key: self.bytes()?.to_vec(), value: self.stack()? });
+            entries.push(SnapshotEntry { key: self.bytes()?.to_vec(), value: self.ints()? });
         }
         Some(Snapshot { normal, entries })
     }

@@ -1,12 +1,12 @@
 //! The data of D programs as the sinks of a run write them: as text, and as JSON objects.
 
 use super::consumer::Consumer;
-use super::field::{Field, SymbolForm};
+use super::field::Field;
 use super::histogram::labels;
 use super::record::{Reader, Snapshot, Value};
 use super::sort::sort;
 use super::tables::{Action, Aggregation, Record};
-use super::values::{Firing, ShowSymbols, fault, shown_value, symbol};
+use super::values::{Firing, ShowSymbols, fault, shown_value};
 use crate::hex::{HexStyle, hex};
 use serde_json::{Map, Value as Json, json};
 use std::io;
@@ -54,13 +54,14 @@ fn integer(value: u64, size: u8, signed: bool) -> Json {
 fn datum(field: Field, value: &Value, symbols: ShowSymbols<'_>) -> Json {
     match (field, value) {
         (Field::Int { size, signed }, Value::Int(value)) => integer(*value, size, signed),
-        (Field::Symbol(form), Value::Int(value)) => json!(symbol(symbols, form, *value)),
+        (Field::Symbol(form) | Field::Return(Some(form)), Value::Code(code)) => {
+            json!(code.symbol(form, symbols))
+        }
+        (Field::Return(None), Value::Code(code)) => json!(code.first()),
         (_, Value::Int(value)) => json!(value),
         (Field::Str, Value::Bytes(bytes)) => lossy(bytes),
         (_, Value::Bytes(bytes)) => json!(hex(bytes, HexStyle::Pairs)),
-        (_, Value::Stack(frames)) => {
-            frames.iter().map(|frame| symbol(symbols, SymbolForm::Address, *frame)).collect()
-        }
+        (_, Value::Code(code)) => code.lines(symbols).collect(),
     }
 }
 

@@ -92,7 +92,7 @@ fn one_key(field: Field, one: &Value, other: &Value) -> Ordering {
         }
         (_, Value::Int(one), Value::Int(other)) => one.cmp(other),
         (_, Value::Bytes(one), Value::Bytes(other)) => one.cmp(other),
-        (_, Value::Stack(one), Value::Stack(other)) => one.cmp(other),
+        (_, Value::Code(one), Value::Code(other)) => one.ips().cmp(other.ips()),
         _ => Ordering::Equal,
     }
 }

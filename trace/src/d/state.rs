@@ -1,12 +1,12 @@
 //! Aggregations and variables at one moment, as plain values: for a view that draws them itself.
 
 use super::consumer::Consumer;
-use super::field::{Field, SymbolForm};
+use super::field::Field;
 use super::histogram::{drawn_buckets, labels};
 use super::record::{Reader, Snapshot, SnapshotEntry, Value};
 use super::sort::sort;
 use super::tables::Aggregation;
-use super::values::{Firing, ShowSymbols, shown_value, symbol};
+use super::values::{Firing, ShowSymbols, shown_value};
 use crate::hex::{HexStyle, hex};
 
 /// An aggregation, sorted as dtrace(1) shows it.
@@ -51,14 +51,12 @@ fn text(field: Field, value: &Value, symbols: ShowSymbols<'_>) -> String {
                 ((value << shift) >> shift).to_string()
             }
         }
-        (Field::Symbol(form), Value::Int(value)) => symbol(symbols, form, *value),
+        (Field::Symbol(form) | Field::Return(Some(form)), Value::Code(code)) => code.symbol(form, symbols),
+        (Field::Return(None), Value::Code(code)) => code.first().to_string(),
         (_, Value::Int(value)) => value.to_string(),
         (Field::Str, Value::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
         (_, Value::Bytes(bytes)) => hex(bytes, HexStyle::Spaced),
-        (_, Value::Stack(frames)) => {
-            let name = |frame: &u64| symbol(symbols, SymbolForm::Address, *frame);
-            frames.iter().map(name).collect::<Vec<_>>().join(" < ")
-        }
+        (_, Value::Code(code)) => code.lines(symbols).collect::<Vec<_>>().join(" < "),
     }
 }
 

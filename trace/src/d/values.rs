@@ -1,12 +1,12 @@
 //! Formats single values: numbers, dates, symbols, faults.
 
-use super::field::{Field, SymbolForm};
+use super::field::Field;
 use super::format::Conversion;
 use super::histogram::histogram;
 use super::record::{ERROR_PART, Reader};
 use super::sort::deviation;
 use super::tables::{AggKind, Aggregation};
-use crate::names::ProbeName;
+use crate::names::{ProbeName, Symbolize};
 
 /// The probe that has fired.
 #[derive(Clone, Copy)]
@@ -25,8 +25,8 @@ pub struct Firing<'a> {
     pub symbols: ShowSymbols<'a>,
 }
 
-/// Names the symbol of an address, such as `do_fork+0x10`.
-pub type ShowSymbols<'a> = &'a dyn Fn(u64) -> Option<String>;
+/// Names addresses of code.
+pub type ShowSymbols<'a> = &'a dyn Symbolize;
 
 /// The sentence about a fault, if a record contains one.
 pub(super) fn fault(firing: Firing<'_>, data: &[u8]) -> Option<String> {
@@ -87,17 +87,9 @@ pub(super) fn value_text(aggregation: &Aggregation, normal: u64, value: &[u64]) 
     if aggregation.signed { format!(" {:>16}", shown as i64) } else { format!(" {shown:>16}") }
 }
 
-pub(super) fn symbol(symbols: ShowSymbols<'_>, form: SymbolForm, address: u64) -> String {
-    let found = symbols(address);
-    match (form, found) {
-        (_, None) => format!("{address:#x}"),
-        (SymbolForm::Address, Some(name)) => name,
-        (SymbolForm::Symbol, Some(name)) => name.split('+').next().unwrap_or(&name).to_owned(),
-        (SymbolForm::Module, Some(name)) => {
-            // Programs have `program:symbol`.
-            name.split_once(['`', ':']).map_or("kernel", |(module, _)| module).to_owned()
-        }
-    }
+/// A number as the name of an address, which may lie in the kernel only: what a process had mapped is not known any more.
+pub(super) fn named(symbols: ShowSymbols<'_>, address: u64) -> String {
+    symbols.address(address).unwrap_or_else(|| format!("{address:#x}"))
 }
 
 /// A floating-point number, by the bits of its value.

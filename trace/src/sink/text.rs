@@ -164,7 +164,7 @@ fn call(
     let h = &record.header;
     let probe = symbols.probe(h.probe)?;
     let (name, thread) = (probe.name, u64::from(h.pid));
-    let firing = Firing { name, id: probe.id, clause: h.major, time: h.time_ns, thread, symbols: &|_| None };
+    let firing = Firing { name, id: probe.id, clause: h.major, time: h.time_ns, thread, symbols };
     let (arrow, took) = flow.arrow(firing);
     let mut line = String::new();
     header(items, record, &mut line);

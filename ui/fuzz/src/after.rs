@@ -6,7 +6,8 @@
 
 use trapline_interposer::{Word, all_writable, is_writable};
 use trapline_session::{
-    AlteredRun, Command, CommandError, Condition, Difference, Ending, Limits, SavedSession, Session,
+    AlteredRun, CodePointer, Command, CommandError, Condition, Difference, Ending, Limits, SavedSession,
+    Session,
 };
 
 use crate::error::FuzzError;
@@ -210,5 +211,5 @@ pub(crate) fn alter(runs: impl IntoIterator<Item = (String, AlteredRun)>) -> Vec
 /// Where the guest is.
 fn place(hits: &Hits) -> String {
     let ip = hits.session.core().linear_ip();
-    hits.session.symbol_of(ip).unwrap_or_else(|| "unknown code".to_owned())
+    hits.session.symbol_of(CodePointer::At(ip)).unwrap_or_else(|| "unknown code".to_owned())
 }

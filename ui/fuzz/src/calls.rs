@@ -10,7 +10,9 @@ use std::path::PathBuf;
 
 use iced_x86::Mnemonic;
 use trapline_emu::{Core, Operands};
-use trapline_session::{Command, CommandError, Condition, Ending, Limits, Position, Session, counted};
+use trapline_session::{
+    CodePointer, Command, CommandError, Condition, Ending, Limits, Position, Session, counted,
+};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::deaths::{Death, Deaths, is_reported};
@@ -310,7 +312,7 @@ impl Calls {
     fn call(&mut self, state: &State, mut operands: Option<&mut Vec<Operands>>) -> Result<Done, FuzzError> {
         let done = self.attempt(state, operands.as_deref_mut())?;
         if let End::NoCode(at) = done.end
-            && self.hits.session.symbol_of(at).is_some()
+            && self.hits.session.symbol_of(CodePointer::At(at)).is_some()
         {
             // The kernel maps some of its code when it is fetched.
             self.maps_code = true;
@@ -491,9 +493,12 @@ impl Calls {
     fn place(&self, done: &Done) -> String {
         let session = &self.hits.session;
         let (at, before) = done.fault.map_or((done.last, done.last), |fault| (fault.at, fault.before));
-        let symbol = session.symbol_of(at).filter(|_| done.lost.is_none() && !self.deaths.is_data(at));
+        let symbol = session
+            .symbol_of(CodePointer::At(at))
+            .filter(|_| done.lost.is_none() && !self.deaths.is_data(at));
         let before = done.lost.map_or(before, |block| return_of(session.core(), block));
-        let symbol = symbol.or_else(|| Some(format!("after {}", session.symbol_of(before)?)));
+        let symbol =
+            symbol.or_else(|| Some(format!("after {}", session.symbol_of(CodePointer::At(before))?)));
         symbol.unwrap_or_else(|| "unknown code".to_owned())
     }
 

@@ -3,7 +3,7 @@
 use trapline_emu::PAGE;
 use trapline_interposer::{AlteredRun, Difference, Word, processor_register};
 use trapline_rpn::Context;
-use trapline_session::{Ending, Places, Position, Recording, counted};
+use trapline_session::{CodePointer, Ending, Places, Position, Recording, counted};
 
 use crate::error::FuzzError;
 use crate::finding::{Changed, Told};
@@ -128,7 +128,8 @@ fn of_call(
         }
     }
     let wide = session.target().width().bytes() == 8;
-    let symbol = session.symbol_of(hit.ip).map_or(String::new(), |symbol| format!(" {symbol}"));
+    let symbol =
+        session.symbol_of(CodePointer::At(hit.ip)).map_or(String::new(), |symbol| format!(" {symbol}"));
     let mut lines = vec![format!(
         "{}, hit {} at {:#x}{symbol}, after {} instructions:",
         told.program, hit.number, hit.ip, hit.icount
@@ -211,7 +212,8 @@ fn of_handlers(
 fn of_hit(hits: &Hits, hit: &Hit) -> String {
     let handlers: Vec<String> =
         hit.handlers.iter().map(|one| format!("{}, run {}", hits.name(one), one.run)).collect();
-    let symbol = hits.session.target().symbol(hit.ip).map_or(String::new(), |symbol| format!(" {symbol}"));
+    let symbol =
+        hits.session.symbol_of(CodePointer::At(hit.ip)).map_or(String::new(), |symbol| format!(" {symbol}"));
     format!("{} at {:#x}{symbol}, after {} instructions:", handlers.join(", then "), hit.ip, hit.icount)
 }
 

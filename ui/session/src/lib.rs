@@ -100,7 +100,7 @@ pub use replay::{OwnPrograms, only_observe};
 pub use replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
 pub use script::{DueHit, Script, ScriptError};
 pub use session::{
-    CountBy, DEnd, DProgram, DState, Deed, ExactError, Followed, Follower, Look, Names, NoHits, Observer,
+    CountBy, DEnd, DProgram, DState, Deed, ExactError, Followed, Follower, Look, Names, Naming, NoHits, Observer,
     Operator, PositionUnknown, Reason, RecordedCourse, SavedSession, Session, StackFrame, StillError,
     TakesStates, TaskStack, TooLate, Way, probing_of_snapshot,
 };
@@ -118,6 +118,7 @@ pub use trapline_interposer::{
     AlteredRun, CoreFile, DClause, DVariable, Difference, HandlerError, HandlerState, HandlerTrace,
     ProbeNames, Service, ServiceCall, ServiceEffect, ServiceError, Thrown, Word,
 };
+pub use trapline_os::CodePointer;
 pub use trapline_providers::{Abi, Rules, TargetProcess};
 pub use trapline_rpn::Change;
 pub use trapline_trace::d::{AggregatedValue, AggregationState, EntryState};

@@ -9,7 +9,7 @@ use trapline_emu::{Core, Seg};
 use super::cfi::Cfi;
 use super::frame::{self, Hints};
 use super::orc::{Form, OrcTable};
-use super::{BP, LINUX, Linear, SP, State, Step, Unwinder};
+use super::{BP, CodePointer, LINUX, Linear, SP, State, Step, Unwinder};
 use crate::profile::{LoadedModule, OsProfile, Switched};
 
 /// Most ORC entries of a loaded module.
@@ -84,9 +84,9 @@ pub struct KernelFrame {
 }
 
 impl KernelFrame {
-    /// An address in the frame's instruction.
-    pub fn within(self) -> u64 {
-        self.ip.wrapping_sub(u64::from(!self.exact))
+    /// Its address, as it is looked up.
+    pub fn pointer(self) -> CodePointer {
+        CodePointer::of(self.ip, self.exact)
     }
 }
 
@@ -206,12 +206,12 @@ impl Unwinder {
                 return (step, true);
             }
             hints.at_call |= state.exact && image.functions.binary_search(&state.ip).is_ok();
-            hints.function = image.function(state.ip);
+            hints.function = image.function(at);
         } else if let Some(module) = self.module(memory.core, profile, at) {
             if let Some(entry) = module.orc.find(at) {
                 return (entry.step(memory, state), true);
             }
-            hints.function = module.function(state.ip);
+            hints.function = module.function(at);
         }
         (frame::step(memory, state, hints), false)
     }

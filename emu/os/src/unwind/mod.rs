@@ -19,7 +19,7 @@ mod setup;
 mod user;
 
 pub use kernel::{KernelFrame, KernelImage};
-pub use user::{FindProgram, UserFrame};
+pub use user::{CodePlace, FindProgram, UserFrame};
 
 pub(crate) use frame::ORDER32 as REGISTERS32;
 pub(crate) use orc::ORDER as REGISTERS64;
@@ -146,6 +146,50 @@ impl State {
             self.switches += 1;
         }
         self.ip != 0 && self.switches <= MAX_SWITCHES
+    }
+}
+
+/// An address of code, and what leads there.
+///
+/// The two are looked up in different ways, so whatever names code takes this and not a number: a call may be the last
+/// instruction of its function, and then it returns to the beginning of the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CodePointer {
+    /// The address itself: of the instruction that runs next, of a function, or of data.
+    At(u64),
+    /// An address to which a call returns. It is named by the call.
+    Return(u64),
+}
+
+impl CodePointer {
+    /// The address in a frame of a stack; `exact` if the instruction there is about to run.
+    pub fn of(ip: u64, exact: bool) -> Self {
+        if exact { Self::At(ip) } else { Self::Return(ip) }
+    }
+
+    /// The value of a word of a stack: it is a return address if a call precedes the address.
+    pub fn in_stack(core: &Core, value: u64) -> Self {
+        let is_back = setup::follows_call(&Linear::flat(core, core.env().long_mode()), value);
+        Self::of(value, !is_back)
+    }
+
+    /// The address.
+    pub fn address(self) -> u64 {
+        let (Self::At(address) | Self::Return(address)) = self;
+        address
+    }
+
+    /// The address that is looked up: within the instruction that this is about.
+    pub fn within(self) -> u64 {
+        self.address().wrapping_sub(self.back())
+    }
+
+    /// Bytes from [`CodePointer::within`] to the address.
+    pub fn back(self) -> u64 {
+        match self {
+            Self::At(_) => 0,
+            Self::Return(_) => 1,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use trapline_emu::symbols::UserModule;
 
 use super::cfi::Cfi;
 use super::frame::{self, Hints};
-use super::{KernelImage, LINUX, Linear, State, Step, Unwinder};
+use super::{CodePointer, KernelImage, LINUX, Linear, State, Step, Unwinder};
 use crate::profile::{Mapping, OsProfile, UserRegisters};
 
 /// Finds the guest's file at a path.
@@ -34,6 +34,13 @@ pub struct UserFrame {
     pub sp: Option<u64>,
     /// The path of the file that is mapped there, and the address that the file's offset 0 would have.
     pub file: Option<(Arc<str>, u64)>,
+}
+
+impl UserFrame {
+    /// Its address, as it is looked up.
+    pub fn pointer(&self) -> CodePointer {
+        CodePointer::of(self.ip, self.exact)
+    }
 }
 
 /// A file that code of a program was in.
@@ -64,7 +71,7 @@ impl Programs {
     }
 }
 
-/// The executable memory of a process.
+/// What a process has mapped.
 struct Space {
     mappings: Vec<Mapping>,
 }
@@ -89,8 +96,13 @@ impl Space {
             });
             mappings.extend(linked);
         }
-        mappings.retain(|mapping| mapping.executable);
         Self { mappings }
+    }
+
+    /// Only what can be run.
+    fn executable(mut self) -> Self {
+        self.mappings.retain(|mapping| mapping.executable);
+        self
     }
 
     fn at(&self, address: u64) -> Option<&Mapping> {
@@ -104,7 +116,36 @@ impl Space {
     }
 }
 
+/// What an address of code lies in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodePlace {
+    /// Whether it is a file that the current process has mapped. Otherwise it is the kernel or one of its modules.
+    pub user: bool,
+    /// The kernel, a kernel module, or the file's path.
+    pub module: Arc<str>,
+    /// What an address in the module is subtracted from: 0 for the kernel, the load address of a kernel module, the
+    /// address that the file's offset 0 would have.
+    pub base: u64,
+}
+
 impl Unwinder {
+    /// What an address of code lies in now: in the kernel, in a module that it has loaded, or in a file that the current
+    /// process has mapped.
+    pub fn place(
+        &mut self,
+        core: &Core,
+        profile: Option<&dyn OsProfile>,
+        pointer: CodePointer,
+    ) -> Option<CodePlace> {
+        let address = pointer.within();
+        if let Some((module, base)) = self.kernel_module(core, profile, address) {
+            return Some(CodePlace { user: false, module, base });
+        }
+        let space = Space::of(core, profile, &self.programs.fixed);
+        let (path, base) = space.file(address)?;
+        Some(CodePlace { user: true, module: path.into(), base })
+    }
+
     /// An unwinder that reads the tables of the kernel `image`, and of the files that `find` finds by their paths;
     /// `fixed` are the programs that are where they are linked, for a system whose profile knows no mappings.
     pub fn new(image: Option<KernelImage>, find: FindProgram, fixed: Vec<Arc<UserModule>>) -> Self {
@@ -126,7 +167,7 @@ impl Unwinder {
         let Some((mut state, wide)) = registers(core, profile).filter(|_| most > 0) else {
             return found;
         };
-        let space = Space::of(core, profile, &self.programs.fixed);
+        let space = Space::of(core, profile, &self.programs.fixed).executable();
         let frame = |state: &State| {
             let file = space.file(state.within()).map(|(path, base)| (Arc::from(path), base));
             UserFrame { ip: state.ip, exact: state.exact, sp: state.sp(), file }

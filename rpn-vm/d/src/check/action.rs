@@ -192,13 +192,11 @@ impl Checker<'_> {
             }
             nodes.push(node);
         }
-        let ty = self.types.builtin(ty);
         if *most == 1 && *least == 1 {
             let Some(node) = nodes.pop() else { return Ok(self.default_action(pos)) };
-            let word = self.types.builtin("unsigned long long");
-            let node = self.convert(node, word);
-            return Ok(Node { pos, ty, kind: NodeKind::Convert(node.into()), alloca: false });
+            return Ok(Node { pos, ..self.shown_by_name(node, ty) });
         }
+        let ty = self.types.builtin(ty);
         let (function, option) = match name {
             "stack" => (Function::Stack, "stackframes"),
             "jstack" => (Function::UserStack, "jstackframes"),
@@ -220,6 +218,20 @@ impl Checker<'_> {
         };
         let frames = self.int(pos, frames);
         Ok(self.function_node(pos, ty, function, vec![frames]))
+    }
+
+    /// An address that is shown by the name of what it is in, as a value of the type `ty`.
+    pub(super) fn shown_by_name(&mut self, node: Node, ty: &'static str) -> Node {
+        let ty = match (ty, self.types.is_return_address(node.ty)) {
+            ("_symsym", true) => "_retsym",
+            ("_symmod", true) => "_retmod",
+            (_, true) => "_retaddr",
+            (ty, false) => ty,
+        };
+        let (pos, ty) = (node.pos, self.types.builtin(ty));
+        let word = self.types.builtin("unsigned long long");
+        let node = self.convert(node, word);
+        Node { pos, ty, kind: NodeKind::Convert(node.into()), alloca: false }
     }
 
     fn trace(&mut self, arguments: &[Expr], pos: Pos) -> Result<Node> {

@@ -129,7 +129,11 @@ impl Checker<'_> {
         }
         let array = matches!(self.types.kind(node.ty), Kind::Array { .. } | Kind::Str);
         if array && matches!(conversion.letter(), b'p' | b'a' | b'A') {
-            return Ok(Node { ty: self.types.builtin("uintptr_t"), ..Self::decayed(node) });
+            let node = Node { ty: self.types.builtin("uintptr_t"), ..Self::decayed(node) };
+            return Ok(if conversion.letter() == b'p' { node } else { self.shown_by_name(node, "_symaddr") });
+        }
+        if matches!(conversion.letter(), b'a' | b'A') && self.types.is_scalar(node.ty) {
+            return Ok(self.shown_by_name(node, "_symaddr"));
         }
         Ok(node)
     }

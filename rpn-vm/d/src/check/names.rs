@@ -6,7 +6,7 @@ use crate::error::{Error, Pos, Result};
 use crate::library;
 use crate::node::{Node, NodeKind, Service};
 use crate::scope::{InlineName, Owner, Variable};
-use crate::types::TypeId;
+use crate::types::{RETURN_ADDRESS, TypeId};
 use std::collections::BTreeMap;
 use trapline_rpn::services::d::{self, Builtin, Function};
 
@@ -37,7 +37,7 @@ pub(super) fn builtin_type(builtin: Builtin) -> &'static str {
         | Builtin::Probemod
         | Builtin::Probename
         | Builtin::Probeprov => "string",
-        Builtin::Caller | Builtin::Ucaller => "uintptr_t",
+        Builtin::Caller | Builtin::Ucaller => RETURN_ADDRESS,
         Builtin::Cpu => "processorid_t",
         Builtin::Epid | Builtin::Id | Builtin::Ipl => "uint_t",
         Builtin::Errno => "int",

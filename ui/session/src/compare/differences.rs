@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use trapline_emu::{Core, CpuState, PAGE, SegmentState};
+use trapline_os::CodePointer;
 
 use super::linear::linear;
 use super::pair::Pair;
@@ -151,7 +152,7 @@ pub fn memory(pair: &Pair) -> (u64, Vec<Bytes>) {
     let session = pair.a.session();
     let named = |(physical, a, b): (u64, Vec<u8>, Vec<u8>)| {
         let linear = linear(session, physical);
-        let symbol = linear.and_then(|at| session.target().symbol(at));
+        let symbol = linear.and_then(|at| session.symbol_of(CodePointer::At(at)));
         Bytes { physical, linear, symbol, values: Both { a: bytes_of(&a), b: bytes_of(&b) } }
     };
     (count, runs.into_iter().map(named).collect())

@@ -76,6 +76,6 @@ fn programs(session: &mut Session) -> Result<Vec<crate::replies::ProgramState>, 
 
 fn function(session: &Session, place: &str) -> String {
     let address = numbers::count(place).ok();
-    let symbol = address.and_then(|at| session.target().symbol_at(at));
-    symbol.map_or_else(|| place.to_owned(), |(name, _)| name)
+    let symbol = address.and_then(|at| session.symbols().at(at));
+    symbol.map_or_else(|| place.to_owned(), |at| at.symbol.name.to_string())
 }

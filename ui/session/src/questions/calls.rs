@@ -10,6 +10,7 @@ use std::rc::Rc;
 use serde::Serialize;
 use trapline_emu::{Access, Core, Moment, PAGE};
 use trapline_interposer::Place;
+use trapline_os::CodePointer;
 use trapline_providers::{Description, Site};
 use trapline_rpn::Argument;
 
@@ -115,9 +116,9 @@ pub fn calls(
     timeline.witness(points, before, witness)?;
     let mut calls = std::mem::take(&mut book.borrow_mut().all);
     for call in &mut calls {
-        call.caller_symbol = guest.target().symbol(call.caller);
+        call.caller_symbol = guest.target().symbol(CodePointer::Return(call.caller));
     }
-    Ok(Calls { address, symbol: guest.target().symbol(address), calls })
+    Ok(Calls { address, symbol: guest.target().symbol(CodePointer::At(address)), calls })
 }
 
 /// An instruction at which a function is entered or may be left.

@@ -19,7 +19,7 @@ use crate::guest::{Guest, GuestError};
 use crate::numbers::count;
 use crate::recording::{Position, Recording};
 use crate::replay::OwnPrograms;
-use crate::session::{Session, StackFrame, Way, stack_at};
+use crate::session::{CodeAddress, Naming, Session, StackFrame, Way};
 use crate::timeline::{HISTORY_MEM, Timeline, TravelError};
 
 pub use calls::{Call, Calls, Left, calls};
@@ -130,7 +130,16 @@ impl Reader {
 
     /// The stack of the current task.
     fn stack(&mut self, target: &Target, core: &Core, most: usize) -> Vec<StackFrame> {
-        stack_at(target, core, self.profile.as_deref(), &mut self.unwinder, most)
+        self.naming(target, core).stack(most)
+    }
+
+    /// The symbol of an instruction.
+    fn symbol(&mut self, target: &Target, core: &Core, at: CodeAddress) -> Option<String> {
+        at.symbol(&mut self.naming(target, core))
+    }
+
+    fn naming<'a>(&'a mut self, target: &'a Target, core: &'a Core) -> Naming<'a> {
+        Naming { target, core, profile: self.profile.as_deref(), unwinder: &mut self.unwinder }
     }
 
     /// The current task; zeros if the guest's system is unknown.

@@ -214,7 +214,7 @@ impl Watcher {
             virtual_ns: core.moment().virtual_ns,
             by,
             ip: before.at.linear,
-            symbol: before.at.symbol(&self.target),
+            symbol: self.reader.symbol(&self.target, core, before.at),
             instruction: core.decode_original(before.at.linear).map(|instruction| instruction.to_string()),
             pid: None,
             task: None,

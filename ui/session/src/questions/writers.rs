@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use trapline_emu::{Access, Core, PAGE, WATCH_VALUE, Watch, WatchHit, WatchKind};
+use trapline_os::CodePointer;
 use trapline_providers::Target;
 
 use super::{Before, QuestionError, Reader, place, timeline};
@@ -154,7 +155,7 @@ pub fn who_wrote(
     // Another address space may have other memory there.
     let same = |(left, now): &(Held, Held)| left.paddr == now.paddr && high - low < WATCH_VALUE as u64;
     let changed_after = left.zip(now).filter(same).map(|(left, now)| left.bytes != now.bytes);
-    Ok(Writers { low, high, symbol: guest.target().symbol(low), count, last, changed_after })
+    Ok(Writers { low, high, symbol: guest.target().symbol(CodePointer::At(low)), count, last, changed_after })
 }
 
 /// What a range holds.
@@ -231,7 +232,7 @@ impl Ring {
             vector: hit.delivery,
             virtual_ns: moment.virtual_ns,
             ip,
-            symbol: at.symbol(&self.target),
+            symbol: self.reader.symbol(&self.target, core, at),
             instruction: decoded.map(|instruction| instruction.to_string()),
             pid: None,
             task: None,

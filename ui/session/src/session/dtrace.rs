@@ -118,7 +118,7 @@ impl Session {
     #[must_use]
     pub fn d_states(&self, most: usize) -> Vec<DState> {
         let Some(interposer) = &self.interposer else { return Vec::new() };
-        let symbols = |address| self.target.symbol(address);
+        let symbols = self.names();
         let state = |(id, name, setup): (ProgramId, &str, &Arc<DSetup>)| {
             let consumer = Consumer::new(Arc::clone(&setup.tables), setup.output.clone());
             DState {

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use trapline_dump::CrashDump;
 use trapline_emu::symbols::Symbols;
 use trapline_emu::{Core, Counters, Digest, Machine, TrapInterposer};
-use trapline_interposer::{AddressName, CoreFile, Interposer, InterposerConfig, Stats};
+use trapline_interposer::{CoreFile, Interposer, InterposerConfig, Stats};
 use trapline_os::{OsProfile, Task};
 use trapline_providers::{Present, Target};
 use trapline_rpn::ppdf::VerifyingKey;
@@ -49,7 +49,7 @@ pub use course::TooLate;
 pub use dtrace::{DEnd, DProgram, DState};
 pub use exact::{CountBy, ExactError};
 pub use follow::{Course as RecordedCourse, Followed, PositionUnknown, Way};
-pub use names::{CodeAddress, Names};
+pub use names::{CodeAddress, Names, Naming};
 pub use no_hits::{NoHits, Reason};
 pub use operator::{Deed, Operator};
 pub use run::{Observer, TakesStates};
@@ -57,7 +57,6 @@ pub use saved::{SavedSession, probing_of_snapshot};
 pub use scout::{Follower, Met, Returning, StopPoint};
 pub(crate) use scout::{Search, Witness};
 pub use stack::StackFrame;
-pub(crate) use stack::stack_at;
 pub use stacks::TaskStack;
 pub use still::{Look, StillError};
 pub use travel::Caller;
@@ -326,10 +325,7 @@ fn new_interposer(
     let mut interposer = Interposer::new(InterposerConfig { header, channel, profile: profile(), max_steps });
     interposer.allow_cores(probing.max_cores);
     let named = Arc::clone(target);
-    interposer.name_symbols(Box::new(move |address| {
-        let ((symbol, offset), module) = (named.symbol_at(address)?, named.module_start(address)?);
-        Some(AddressName { symbol, offset, module })
-    }));
+    interposer.name_symbols(Box::new(move |kind, module, address| named.symbol_in(kind, module, address)));
     interposer.dump_with(dumps::taker(target, profile()));
     interposer.set_watch_unlimited(probing.watch_unlimited);
     interposer.provide(target.services());

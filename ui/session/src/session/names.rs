@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use trapline_emu::Core;
 use trapline_interposer::{DSetup, ProbeNames, ProgramId};
+use trapline_os::{CodePointer, OsProfile, Unwinder};
 use trapline_providers::Target;
 use trapline_trace::{Kind, Layout, NamedProbe, Symbolize};
 
@@ -29,8 +30,53 @@ impl CodeAddress {
     }
 
     /// Its symbol: that of the linear address, else that of the address where the instruction is linked.
-    pub fn symbol(self, target: &Target) -> Option<String> {
-        target.symbol(self.linear).or_else(|| target.symbol(self.linked?))
+    pub fn symbol(self, naming: &mut Naming<'_>) -> Option<String> {
+        let linear = naming.name(CodePointer::At(self.linear));
+        linear.or_else(|| naming.name(CodePointer::At(self.linked?)))
+    }
+}
+
+/// What names addresses of code as they are at one moment: those of the kernel, of the modules that it has loaded, and of
+/// the files that the current process has mapped. Each view of the present state asks this.
+pub struct Naming<'a> {
+    /// The kernel and the files.
+    pub target: &'a Target,
+    /// The machine.
+    pub core: &'a Core,
+    /// The system, if it is known.
+    pub profile: Option<&'a dyn OsProfile>,
+    /// What finds modules and mappings.
+    pub unwinder: &'a mut Unwinder,
+}
+
+impl Naming<'_> {
+    /// The name, such as `do_fork+0x3`, `loop:loop_init` or `busybox:main+0x10`, if there is one.
+    pub fn name(&mut self, pointer: CodePointer) -> Option<String> {
+        if let Some(name) = self.target.kernel_symbol(pointer) {
+            return Some(name);
+        }
+        let place = self.unwinder.place(self.core, self.profile, pointer)?;
+        self.name_in(pointer, place.user, (&place.module, place.base))
+    }
+
+    /// The same, in a module that is known.
+    pub(super) fn name_in(
+        &self,
+        pointer: CodePointer,
+        user: bool,
+        (module, base): (&str, u64),
+    ) -> Option<String> {
+        let address = pointer.within().wrapping_sub(base);
+        let found = match user {
+            true => self.target.file_symbol(module, address),
+            false => self.unwinder.module_symbol(module, address),
+        };
+        let (name, offset) = found?;
+        let module = module.rsplit('/').next().unwrap_or(module);
+        Some(match offset.wrapping_add(pointer.back()) {
+            0 => format!("{module}:{name}"),
+            offset => format!("{module}:{name}+{offset:#x}"),
+        })
     }
 }
 
@@ -46,11 +92,6 @@ impl<'a> Names<'a> {
         self.probes.as_ref()?.program(probe).map(|(program, ..)| program)
     }
 
-    /// The symbol of any address, as D shows it.
-    pub fn of_address(&self, address: u64) -> Option<String> {
-        self.target.d_symbol(address)
-    }
-
     /// The D program of a probe, by the number that its records carry, and how its data are shown.
     pub fn d_setup(&self, probe: u32) -> Option<(ProgramId, &Arc<DSetup>)> {
         self.probes.as_ref()?.d_setup(probe)
@@ -64,17 +105,23 @@ impl<'a> Names<'a> {
 impl Symbolize for Names<'_> {
     fn symbol(&self, ip: u64, probe: u32) -> Option<String> {
         let at_place = self.probes.as_ref().and_then(|probes| probes.place_symbol(probe));
-        at_place.or_else(|| self.target.symbol(ip))
+        at_place.or_else(|| self.target.symbol(CodePointer::At(ip)))
+    }
+
+    fn address(&self, address: u64) -> Option<String> {
+        self.target.d_symbol(address)
+    }
+
+    fn is_plain(&self, kind: Kind, module: &str) -> bool {
+        kind == Kind::KernelStack && module == self.target.kernel_name() && !self.target.is_linux()
     }
 
     fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
-        match kind {
-            Kind::UserStack => self.target.file_symbol(module, address),
-            _ if module == self.target.kernel_name() => {
-                self.target.symbols().at(address).map(|at| (at.symbol.name.to_string(), at.offset))
-            }
+        let of_module = || match kind {
+            Kind::UserStack => None,
             _ => self.probes.as_ref()?.module_symbol(module, address),
-        }
+        };
+        self.target.symbol_in(kind, module, address).or_else(of_module)
     }
 
     fn line(&self, kind: Kind, module: &str, address: u64) -> Option<String> {

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use trapline_emu::Core;
-use trapline_os::{KernelFrame, OsProfile, Unwinder};
-use trapline_providers::Target;
+use trapline_os::{CodePointer, KernelFrame, UserFrame};
 
-use super::{CodeAddress, Session};
+use super::{CodeAddress, Naming, Session};
 
 /// A frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -19,71 +17,50 @@ pub struct StackFrame {
 }
 
 impl Session {
+    /// What names addresses of code as they are now.
+    pub fn naming<T>(&self, ask: impl FnOnce(&mut Naming<'_>) -> T) -> T {
+        let (profile, mut unwinder) = ((self.profile)(), self.target.unwinder());
+        let (target, core) = (&*self.target, self.machine.core());
+        ask(&mut Naming { target, core, profile: profile.as_deref(), unwinder: &mut unwinder })
+    }
+
     /// The symbol of the next instruction, if there is one.
     pub fn symbol_here(&self) -> Option<String> {
         let core = self.machine.core();
-        CodeAddress::of(core, core.env().eip()).symbol(&self.target)
+        self.naming(|naming| CodeAddress::of(core, core.env().eip()).symbol(naming))
     }
 
-    /// The symbol of an address of the kernel or of one of the modules that it has loaded, if there is one.
-    pub fn symbol_of(&self, address: u64) -> Option<String> {
-        let of_module = || {
-            let (core, profile) = (self.machine.core(), (self.profile)());
-            let mut unwinder = self.target.unwinder();
-            let (name, base) = unwinder.kernel_module(core, profile.as_deref(), address)?;
-            let found = unwinder.module_symbol(&name, address.wrapping_sub(base))?;
-            Some(format!("{name}:{}", plain(found)))
-        };
-        self.target.symbol(address).or_else(of_module)
+    /// The symbol of an address of the kernel, of one of the modules that it has loaded, or of a file that the current
+    /// process has mapped, if there is one.
+    pub fn symbol_of(&self, pointer: CodePointer) -> Option<String> {
+        self.target.kernel_symbol(pointer).or_else(|| self.naming(|naming| naming.name(pointer)))
     }
 
     /// The current stack, innermost first: that of the kernel, or in user mode that of the program.
     pub fn stack(&self, most: usize) -> Vec<StackFrame> {
-        let profile = (self.profile)();
-        stack_at(&self.target, self.machine.core(), profile.as_deref(), &mut self.target.unwinder(), most)
+        self.naming(|naming| naming.stack(most))
     }
 }
 
-/// The same for a running machine.
-pub fn stack_at(
-    target: &Target,
-    core: &Core,
-    profile: Option<&dyn OsProfile>,
-    unwinder: &mut Unwinder,
-    most: usize,
-) -> Vec<StackFrame> {
-    let mut found = Vec::new();
-    if core.env().cpl() == 3 {
-        for frame in unwinder.user_stack(core, profile, false, most) {
-            let of_file = |(path, base): &(Arc<str>, u64)| {
-                target.file_symbol(path, frame.ip.wrapping_sub(*base)).map(plain)
-            };
-            let symbol = frame.file.as_ref().and_then(of_file).or_else(|| target.symbol(frame.ip));
-            found.push(StackFrame { ip: frame.ip, symbol });
+impl Naming<'_> {
+    /// The current stack.
+    pub fn stack(&mut self, most: usize) -> Vec<StackFrame> {
+        if self.core.env().cpl() == 3 {
+            let frames = self.unwinder.user_stack(self.core, self.profile, false, most);
+            return frames.into_iter().map(|frame| self.of_user(&frame)).collect();
         }
-        return found;
+        let frames = self.unwinder.kernel_stack(self.core, self.profile, false, most);
+        frames.into_iter().map(|frame| self.of_kernel(frame)).collect()
     }
-    let frames = unwinder.kernel_stack(core, profile, false, most);
-    frames.into_iter().map(|frame| named(target, core, profile, unwinder, frame)).collect()
-}
 
-/// A frame of the kernel's stack with its name.
-pub(super) fn named(
-    target: &Target,
-    core: &Core,
-    profile: Option<&dyn OsProfile>,
-    unwinder: &mut Unwinder,
-    frame: KernelFrame,
-) -> StackFrame {
-    let of_module = || {
-        let (name, base) = unwinder.kernel_module(core, profile, frame.within())?;
-        let found = unwinder.module_symbol(&name, frame.ip.wrapping_sub(base))?;
-        Some(format!("{name}:{}", plain(found)))
-    };
-    let symbol = target.symbol(frame.ip).or_else(of_module);
-    StackFrame { ip: frame.ip, symbol }
-}
+    /// A frame of a program's stack with its name.
+    fn of_user(&self, frame: &UserFrame) -> StackFrame {
+        let of_file = |(path, base): &(Arc<str>, u64)| self.name_in(frame.pointer(), true, (path, *base));
+        StackFrame { ip: frame.ip, symbol: frame.file.as_ref().and_then(of_file) }
+    }
 
-fn plain((name, offset): (String, u64)) -> String {
-    format!("{name}+{offset:#x}")
+    /// A frame of the kernel's stack with its name.
+    pub(super) fn of_kernel(&mut self, frame: KernelFrame) -> StackFrame {
+        StackFrame { ip: frame.ip, symbol: self.name(frame.pointer()) }
+    }
 }

@@ -1,10 +1,10 @@
 //! The stacks of all tasks, and the kernel's own log.
 
 use serde::Serialize;
-use trapline_os::{LogError, Task, Unwinder, kernel_log};
+use trapline_os::{LogError, Task, kernel_log};
 
-use super::Session;
-use super::stack::{StackFrame, named, stack_at};
+use super::stack::StackFrame;
+use super::{Naming, Session};
 
 /// The stack of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -27,33 +27,7 @@ impl Session {
     /// The stack of each task in the guest's own order, `most` frames of each. The CPU's stack is that of the task that
     /// runs; of a system without known tasks, it is the only one.
     pub fn stacks(&self, most: usize) -> Vec<TaskStack> {
-        let (core, profile, target) = (self.core(), (self.profile)(), &self.target);
-        let mut unwinder: Unwinder = target.unwinder();
-        let own = stack_at(target, core, profile.as_deref(), &mut unwinder, most);
-        let unknown =
-            |frames| TaskStack { pid: 0, tgid: 0, name: String::new(), running: true, ended: false, frames };
-        let Some(profile) = profile.as_deref() else { return vec![unknown(own)] };
-        let current = profile.current_task(core);
-        let tasks = profile.tasks(core);
-        if !tasks.iter().any(|task| task.task == current) {
-            return std::iter::once(unknown(own))
-                .chain(tasks.into_iter().map(|task| with(task, false, Vec::new())))
-                .collect();
-        }
-        let stack = |task: Task| {
-            if task.task == current {
-                return with(task, true, own.clone());
-            }
-            let at = task.task;
-            let switched = profile.switched(core, at);
-            let frames =
-                switched.map(|at| unwinder.switched_stack(core, profile, at, most)).unwrap_or_default();
-            let frames = frames.into_iter();
-            let frames =
-                frames.map(|frame| named(target, core, Some(profile), &mut unwinder, frame)).collect();
-            TaskStack { ended: profile.has_ended(core, at), ..with(task, false, frames) }
-        };
-        tasks.into_iter().map(stack).collect()
+        self.naming(|naming| stacks(naming, most))
     }
 
     /// The log of the guest's kernel, as dmesg shows it.
@@ -72,6 +46,33 @@ impl Session {
             None => kernel_log(&about, plan.width.bits() == 64, &|va, to| core.peek(va, to).is_ok()),
         }
     }
+}
+
+fn stacks(naming: &mut Naming<'_>, most: usize) -> Vec<TaskStack> {
+    let own = naming.stack(most);
+    let unknown =
+        |frames| TaskStack { pid: 0, tgid: 0, name: String::new(), running: true, ended: false, frames };
+    let (core, profile) = (naming.core, naming.profile);
+    let Some(profile) = profile else { return vec![unknown(own)] };
+    let current = profile.current_task(core);
+    let tasks = profile.tasks(core);
+    if !tasks.iter().any(|task| task.task == current) {
+        return std::iter::once(unknown(own))
+            .chain(tasks.into_iter().map(|task| with(task, false, Vec::new())))
+            .collect();
+    }
+    let stack = |task: Task| {
+        if task.task == current {
+            return with(task, true, own.clone());
+        }
+        let ended = profile.has_ended(core, task.task);
+        let switched = profile.switched(core, task.task);
+        let frames =
+            switched.map(|at| naming.unwinder.switched_stack(core, profile, at, most)).unwrap_or_default();
+        let frames = frames.into_iter().map(|frame| naming.of_kernel(frame)).collect();
+        TaskStack { ended, ..with(task, false, frames) }
+    };
+    tasks.into_iter().map(stack).collect()
 }
 
 fn with(task: Task, running: bool, frames: Vec<StackFrame>) -> TaskStack {

@@ -1,6 +1,7 @@
 //! Shows a handler at one of its operations.
 
 use trapline_interposer::HandlerTrace;
+use trapline_os::CodePointer;
 use trapline_rpn::{Change, Context, Insn, Termination, Unhandled, exception};
 use trapline_trace::Symbolize;
 
@@ -87,7 +88,7 @@ impl Timeline {
         if let Some(probe) = names.probe(operation.run.probe) {
             return probe.name.to_string();
         }
-        let symbol = self.session.target().symbol(operation.run.ip);
+        let symbol = self.session.symbol_of(CodePointer::At(operation.run.ip));
         let ip = format!("{:#x}", operation.run.ip);
         symbol.map_or(ip.clone(), |symbol| format!("{ip} {symbol}"))
     }

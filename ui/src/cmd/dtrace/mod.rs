@@ -361,7 +361,7 @@ impl Observer for Printer<'_> {
             clause: header.major,
             time: header.time_ns,
             thread: header.pid.into(),
-            symbols: &|address| names.of_address(address),
+            symbols: names,
         };
         self.consumer.record(firing, record.data, &mut self.out)?;
         self.complain();
@@ -398,11 +398,7 @@ fn follow(
     session.end_d();
     session.pass_records(&mut printer).map_err(Failure::Output)?;
     let Some(end) = session.d_ends().pop() else { return Ok(Exit::Ok) };
-    let target = Arc::clone(session.target());
-    printer
-        .consumer
-        .end(end.aggregations, &|address| target.d_symbol(address), &mut printer.out)
-        .map_err(Failure::Output)?;
+    printer.consumer.end(end.aggregations, &session.names(), &mut printer.out).map_err(Failure::Output)?;
     printer.complain();
     end.drops
         .sentences(setup.drop_tags)
@@ -442,8 +438,7 @@ fn run_guest(
             return Ok(ending);
         }
         if let (Some(growing), Some(end)) = (&mut growing, session.d_ends().pop()) {
-            let target = session.target();
-            let text = printer.consumer.so_far(end.aggregations, &|address| target.d_symbol(address));
+            let text = printer.consumer.so_far(end.aggregations, &session.names());
             growing.show(&text).map_err(Failure::Output)?;
         }
     }

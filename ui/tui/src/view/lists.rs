@@ -2,7 +2,7 @@
 
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use trapline_session::{ModuleRow, PointState, ProgramState, ProgramVariables};
+use trapline_session::{CodePointer, ModuleRow, PointState, ProgramState, ProgramVariables};
 use trapline_trace::visible;
 
 use super::{d, hits};
@@ -121,7 +121,7 @@ pub fn probes_from(app: &App, first: usize, count: usize) -> Vec<Line<'static>> 
 /// The symbol of a place that is an address.
 fn symbol(app: &App, place: &str) -> Option<String> {
     let address = u64::from_str_radix(place.strip_prefix("0x")?, 16).ok()?;
-    app.target.symbol(address)
+    app.target.symbol(CodePointer::At(address))
 }
 
 fn probe_row(app: &App, row: &ProbeRow<'_>) -> Line<'static> {

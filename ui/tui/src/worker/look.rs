@@ -7,7 +7,9 @@ use trapline_emu::{Core, Seg};
 use trapline_interposer::Way;
 use trapline_providers::{Disassembly, disassemble};
 use trapline_session::trapline_d::GuestTypeId;
-use trapline_session::{Command, GuestTypes, How, Operation, Reply, Row, Session, Timeline, Wanted};
+use trapline_session::{
+    CodePointer, Command, GuestTypes, How, Operation, Reply, Row, Session, Timeline, Wanted,
+};
 
 use super::channels;
 use super::source::Sources;
@@ -210,7 +212,7 @@ impl Looker {
         }
         let mut code = Vec::new();
         in_memory(core, at, &mut code, |_, count| count < AHEAD);
-        (session.target().symbol(at).unwrap_or_else(|| format!("{at:#x}")), code)
+        (session.symbol_of(CodePointer::At(at)).unwrap_or_else(|| format!("{at:#x}")), code)
     }
 
     /// The kernel's function with this address, if an instruction begins there.
@@ -296,14 +298,16 @@ fn registers(core: &Core) -> (Vec<Register>, String) {
 }
 
 fn words(session: &Session, sp: u64, word: usize) -> Vec<(u64, u64, Option<String>)> {
-    let read = |n: u64| {
-        let at = sp.wrapping_add(n * word as u64);
-        let mut bytes = [0; 8];
-        session.core().peek(at, bytes.get_mut(..word)?).ok()?;
-        let value = u64::from_le_bytes(bytes);
-        Some((at, value, session.target().symbol(value)))
-    };
-    (0..WORDS).map_while(read).collect()
+    session.naming(|naming| {
+        let read = |n: u64| {
+            let at = sp.wrapping_add(n * word as u64);
+            let mut bytes = [0; 8];
+            naming.core.peek(at, bytes.get_mut(..word)?).ok()?;
+            let value = u64::from_le_bytes(bytes);
+            Some((at, value, naming.name(CodePointer::in_stack(naming.core, value))))
+        };
+        (0..WORDS).map_while(read).collect()
+    })
 }
 
 /// The next operation of the handler, if the position is within a hit.

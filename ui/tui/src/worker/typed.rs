@@ -1,7 +1,7 @@
 //! Memory as a type of the guest shows it: the members of a struct or the elements of an array, each with its value.
 
 use trapline_session::trapline_d::{GuestMember, GuestType, GuestTypeId, TypeTag, Types};
-use trapline_session::{GuestTypes, Timeline};
+use trapline_session::{CodePointer, GuestTypes, Timeline};
 
 use crate::scene::{Field, Typed, TypedPlace};
 
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
     }
 
     fn symbol(&self, address: u64) -> Option<String> {
-        self.timeline.session().target().symbol(address)
+        self.timeline.session().symbol_of(CodePointer::At(address))
     }
 
     fn word_at(&self, address: u64, size: u64) -> Option<u64> {
