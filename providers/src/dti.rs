@@ -71,11 +71,11 @@ impl Log {
 
 /// Where the function of all writes is: its address in the kernel, or its offset in the file of a module.
 fn find_log(target: &Target) -> Option<(Home<'_>, u64)> {
-    if let Some(symbol) = target.symbols().lookup(LOG).filter(|symbol| symbol.is_function()) {
+    if let Some(symbol) = target.symbols().sole(LOG).filter(|symbol| symbol.is_function()) {
         return Some((Home::Kernel, symbol.addr));
     }
     modules(target).find_map(|module| {
-        let symbol = module.file().symbols().lookup(LOG).filter(|symbol| symbol.is_function())?;
+        let symbol = module.file().symbols().sole(LOG).filter(|symbol| symbol.is_function())?;
         Some((Home::Module(module), symbol.addr))
     })
 }

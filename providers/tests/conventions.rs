@@ -33,7 +33,7 @@ fn at_entry(target: &Target, function: &str) -> String {
 #[test]
 fn guest_a_linux_kernel_with_names_of_functions_only_has_regparm_but_for_variadic_functions() {
     let target = linux("linux-686");
-    assert!(target.symbols().lookup("linux_banner").is_none(), "kallsyms names functions only");
+    assert!(target.symbols().sole("linux_banner").is_none(), "kallsyms names functions only");
     assert_eq!(Abi::of(&target), Abi::Regparm);
     // The last two align their frame by the address of the arguments.
     for function in
@@ -54,7 +54,7 @@ fn guest_a_linux_kernel_with_names_of_functions_only_has_regparm_but_for_variadi
 #[test]
 fn guest_gnu_mach_has_cdecl_though_it_has_drivers_of_linux() {
     let target = elf(&fetched("gnumach.gz"), "gnumach");
-    assert!(target.symbols().lookup("linux_banner").is_some());
+    assert!(target.symbols().sole("linux_banner").is_some());
     assert_eq!(Abi::of(&target), Abi::Cdecl);
     assert_eq!(at_entry(&target, "kmem_cache_init"), "AtEntry(Cdecl)");
 }

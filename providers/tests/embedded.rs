@@ -38,7 +38,7 @@ fn places(text: &str) -> Result<Vec<Place>, String> {
 }
 
 fn address(name: &str) -> u64 {
-    target().symbols().lookup(name).unwrap().addr
+    target().symbols().sole(name).unwrap().addr
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn globs_select_functions() {
 fn addresses_have_names() {
     let target = target();
     assert_eq!(target.symbol(CodePointer::At(address("do_fork") + 3)).unwrap(), "do_fork+0x3");
-    let main = target.modules()[0].symbols().lookup("main").unwrap().addr;
+    let main = target.modules()[0].symbols().sole("main").unwrap().addr;
     assert_eq!(target.symbol(CodePointer::At(main)).unwrap(), "appln:main");
     assert_eq!(target.symbol(CodePointer::At(0x10)), None);
 }

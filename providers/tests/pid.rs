@@ -78,7 +78,7 @@ fn every_instruction_is_a_name_and_returns_are_one_probe() {
     let all = names(&found);
     assert_eq!(all[..3], ["entry", "return", "0"].map(|name| format!("pid*:appln:syscall:{name}")));
     let code = target.module("appln").unwrap();
-    let symbol = code.symbols().lookup("syscall").unwrap();
+    let symbol = code.symbols().sole("syscall").unwrap();
     let start = code.symbol_offset("syscall").unwrap();
     // Decoded independently from the bytes.
     let bytes = code.bytes_at(start, symbol.size as usize).unwrap();

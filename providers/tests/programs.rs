@@ -35,14 +35,14 @@ fn a_handler_pushes_the_addresses_of_its_programs_symbols() {
     let fixed = target("fixed", &["-static", "-no-pie", "-fno-pic"]);
     let module = fixed.module("fixed").unwrap();
     let (counter, twice) =
-        (module.symbols().lookup("counter").unwrap(), module.symbol_offset("twice").unwrap());
+        (module.symbols().sole("counter").unwrap(), module.symbol_offset("twice").unwrap());
     let opcode = module.bytes_at(twice, 1).unwrap()[0];
     let probe = format!("offset = twice\nopcode = {opcode:#x}\npush counter\nlog 1");
     let found = resolved(&fixed, "fixed", &probe).unwrap();
     let pushed = found.program.probes[0].handler.code().iter().map(|insn| insn.arg).max();
     assert_eq!(pushed, Some(counter.addr));
     // The kernel's symbols are still found if the program has none of that name.
-    let kernel = fixed.symbols().lookup("nr_free_pages").unwrap().addr;
+    let kernel = fixed.symbols().sole("nr_free_pages").unwrap().addr;
     let found = resolved(&fixed, "fixed", &probe.replace("push counter", "push nr_free_pages")).unwrap();
     assert_eq!(found.program.probes[0].handler.code().iter().map(|insn| insn.arg).max(), Some(kernel));
 
@@ -61,7 +61,7 @@ fn a_source_line_of_a_program_is_an_offset_in_its_file() {
     {
         let target = target(name, flags);
         let module = target.module(name).unwrap();
-        let function = module.symbols().lookup("twice").unwrap();
+        let function = module.symbols().sole("twice").unwrap();
         let probe = |line: u32, opcode: u8| format!("offset = \"count.c:{line}\"\nopcode = {opcode:#x}");
         // The line's first byte is not known beforehand: the right one is among all.
         let found = (0..=255).find_map(|opcode| resolved(&target, name, &probe(4, opcode)).ok());

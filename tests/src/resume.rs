@@ -94,7 +94,7 @@ fn embedded(wide: bool) -> Result<Vec<(u64, Command)>, Box<dyn Error>> {
 
 /// Probes of a Linux guest.
 fn linux(boot: &LinuxBoot, has_tracepoints: bool) -> Result<Vec<(u64, Command)>, Box<dyn Error>> {
-    let jiffies = boot.target().symbols().lookup("jiffies_64").ok_or("no jiffies_64")?.addr;
+    let jiffies = boot.target().symbols().sole("jiffies_64").ok_or("no jiffies_64")?.addr;
     let entry =
         boot.functions().into_iter().find(|function| function.name == "do_exit").ok_or("no do_exit")?;
     let watched = format!(

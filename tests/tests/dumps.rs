@@ -98,7 +98,7 @@ fn a_dump_is_the_machines_memory_and_probes_do_not_show_in_it() {
         let info = dump.info();
         assert_eq!(info.cpus[0].0.ip, session.core().env().eip());
         // gdb sees the kernel's code at its addresses.
-        let examine = format!("x/i {:#x}", session.symbols().lookup("do_fork").unwrap().addr);
+        let examine = format!("x/i {:#x}", session.symbols().sole("do_fork").unwrap().addr);
         let shown = tool(here, "gdb", &["-nx", "-batch", "-c", "live", "-ex", &examine, "-ex", "p/x $pc"]);
         assert!(shown.contains("push ") && shown.contains(&format!("= {:#x}", info.cpus[0].0.ip)), "{shown}");
         let headers = tool(here, "readelf", &["-l", "live"]);
@@ -177,7 +177,7 @@ fn guest_gnumach_dumps_and_images_of_its_memory_are_read() {
     let stacks = ran(here, &[&["-q", "dump", "vmcore", "--list", "stacks"], &symbols[..]].concat()).out;
     let expected = frames(&session);
     assert!(expected.len() > 3 && expected.iter().all(|frame| stacks.contains(frame)), "{stacks}");
-    let version = session.symbols().lookup("version").unwrap().addr;
+    let version = session.symbols().sole("version").unwrap().addr;
     let d = format!("BEGIN {{ printf(\"%s\\n\", stringof((char *){version:#x})); }}");
     let program = ["-x", "quiet", "-n", d.as_str()];
     let out = ran(here, &[&["-q", "dump", "vmcore"], &symbols[..], &program].concat()).out;
@@ -219,7 +219,7 @@ fn exit_2_and_scripts_write_dumps() {
     assert!(ran.err.contains(message), "{}", ran.err);
     let info = DumpFile::open(&here.join("dumps/vmcore.1")).unwrap().info();
     let session = GuestBuilder::image("embedded:ia32").start().unwrap();
-    let entry = session.symbols().lookup("do_fork").unwrap().addr;
+    let entry = session.symbols().sole("do_fork").unwrap().addr;
     assert_eq!(info.cpus[0].0.ip, entry);
     // The guest does not notice.
     let plain = trapline(here, &["run", "embedded:ia32", "--digest"]);

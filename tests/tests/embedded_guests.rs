@@ -298,7 +298,7 @@ fn the_profile_lists_tasks_and_modules_at_both_widths() {
         let modules = profile.modules(core);
         let names: Vec<&str> = modules.iter().map(|module| module.name.as_str()).collect();
         assert_eq!(names, ["vmlinux", "appln", "3c59x"]);
-        let open = symbols.lookup("vortex_open").unwrap().addr;
+        let open = symbols.sole("vortex_open").unwrap().addr;
         assert!((modules[2].base..modules[2].base + modules[2].size).contains(&open));
     }
 }

@@ -402,7 +402,7 @@ fn a_debugger_that_reconnects_waits_for_its_old_connection_to_go() {
     let digest = exchange(&mut old, "qRcmd,646967657374");
     assert!(receive(&mut old).ends_with("$OK#9a"));
     let guest = GuestBuilder::embedded("ia32").start().unwrap();
-    let of = |name: &str| guest.symbols().lookup(name).unwrap().addr;
+    let of = |name: &str| guest.symbols().sole(name).unwrap().addr;
     for set in [format!("Z0,{:x},1", of("do_fork")), format!("Z2,{:x},4", of("current_task"))] {
         let answer = exchange(&mut old, &set);
         assert!(answer.ends_with("$OK#9a"), "{set}: {answer}");

@@ -245,7 +245,7 @@ fn mi_commands_of_an_editor_debug_the_embedded_guest() {
     let mut mi = Mi::new();
     mi.connects("guest-images/prebuilt/vmlinux-x86_64", &address);
     let set = mi.done("-break-insert -f do_fork");
-    let function = plain.symbols().lookup("do_fork").unwrap().addr;
+    let function = plain.symbols().sole("do_fork").unwrap().addr;
     assert_eq!(number(&set["bkpt"]["addr"]), function);
     let stop = mi.goes("-exec-continue");
     assert_eq!((&stop["reason"], &stop["bkptno"]), (&"breakpoint-hit".into(), &set["bkpt"]["number"]));
@@ -353,7 +353,7 @@ fn guest_gnumach_is_debugged_by_mi_commands_of_an_editor() {
     let pushed = u64::from(u32::from_le_bytes(word));
     let created = mi.done("-var-create - * \"(unsigned int)startp\"");
     assert_eq!(number(&created["value"]), pushed);
-    let size = plain.symbols().lookup("vm_page_segs_size").unwrap().addr;
+    let size = plain.symbols().sole("vm_page_segs_size").unwrap().addr;
     assert_eq!(plain.core().peek(size, &mut word), Ok(()));
     let created = mi.done("-var-create - * vm_page_segs_size");
     assert_eq!(

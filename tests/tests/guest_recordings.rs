@@ -114,7 +114,7 @@ fn guest_linux_patched_instruction_is_named_at_length() {
     record(folder, &run, &[]);
     let kernel = GuestBuilder::image(&folder.join("vmlinux").display().to_string()).open().unwrap();
     for (function, offset, old, new) in PATCHES {
-        let address = kernel.target().symbols().lookup(function).unwrap().addr + offset;
+        let address = kernel.target().symbols().sole(function).unwrap().addr + offset;
         let plan = kernel.target().image().plan();
         let inside = |s: &&Segment| (s.vaddr..s.vaddr + s.file.len() as u64).contains(&address);
         let segment = plan.segments.iter().find(inside).unwrap();

@@ -31,7 +31,7 @@ fn guest_a_function_is_found_by_its_source_line() {
     let target = target();
     let mut found = 0;
     for name in ["thread_create", "Panic", "vm_map_lookup_entry", "machine_idle"] {
-        let Some(symbol) = target.symbols().lookup(name) else { continue };
+        let Some(symbol) = target.symbols().sole(name) else { continue };
         let line = target.source_line(symbol.addr).unwrap();
         let short = line.file.rsplit('/').next().unwrap();
         let quoted = format!("\"{short}:{}\"", line.line);

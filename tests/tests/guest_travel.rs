@@ -425,7 +425,7 @@ fn called(boot: &Boot, window: &Window, random: &mut Rng) {
     let end = window.end();
     // It may be a name of several functions, or of one that is not of the kernel itself.
     let Ok(found) = calls(&boot.guest, &boot.recording, &name, Some(count(end))) else { return };
-    if found.address != entry {
+    if found.functions.iter().map(|function| function.address).ne([entry]) {
         return;
     }
     let inside: Vec<_> = found.calls.iter().filter(|call| call.position >= window.first()).collect();

@@ -27,7 +27,7 @@ fn lock_nop_traps_after_the_first_nop_and_the_guest_does_not_notice() {
         let symbols = Symbols::from_elf(guest.image, guest.name).unwrap();
         let run = |place: Option<fn(u64, u64) -> Place>, name: &str| {
             let (mut machine, image) = embedded_guest(guest).unwrap();
-            let linear = symbols.lookup(name).unwrap().addr;
+            let linear = symbols.sole(name).unwrap().addr;
             let paddr = image.plan().vaddr_to_paddr(linear).unwrap();
             let mut probes = interposer();
             if let Some(place) = place {
@@ -56,7 +56,7 @@ fn lock_nop_traps_after_the_first_nop_and_the_guest_does_not_notice() {
 fn lock_nop_wants_five_nops() {
     let guest = &trapline_guests::IA32;
     let (mut machine, image) = embedded_guest(guest).unwrap();
-    let linear = Symbols::from_elf(guest.image, guest.name).unwrap().lookup("sdt_site_0").unwrap().addr;
+    let linear = Symbols::from_elf(guest.image, guest.name).unwrap().sole("sdt_site_0").unwrap().addr;
     let paddr = image.plan().vaddr_to_paddr(linear).unwrap();
     let places = vec![Place::LockNop { linear, paddr }];
     let error = interposer().insert(machine.core_mut(), "s", program(Width::W32, 0x0f), places).unwrap_err();

@@ -269,7 +269,7 @@ fn a_user_probe_fires_in_ring_3_on_a_page_that_came_in_after_it_was_armed() {
     let records = interposer.channels().records();
     assert_eq!(records.len(), 1);
     assert_eq!(records[0].header.cs & 3, 3, "ring 3");
-    let main = target().modules()[0].symbols().lookup("main").unwrap().addr;
+    let main = target().modules()[0].symbols().sole("main").unwrap().addr;
     assert_eq!(records[0].header.ip, main);
 }
 

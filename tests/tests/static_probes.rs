@@ -107,7 +107,7 @@ impl Guest {
         }
         let mode = if self.bits == 64 { CpuMode::Long64 { cr3: 0x8000 } } else { CpuMode::Flat32 };
         // As a call leaves it.
-        let sp = self.symbols.lookup("stack").unwrap().addr + 4096 - u64::from(self.bits / 8);
+        let sp = self.symbols.sole("stack").unwrap().addr + 4096 - u64::from(self.bits / 8);
         machine.boot(&BootState { mode, ip: view.entry(), ax: 0, bx: 0, sp, si: 0 });
         machine
     }
@@ -115,7 +115,7 @@ impl Guest {
     fn long(&self, machine: &Machine, name: &str) -> i64 {
         let mut bytes = [0; 8];
         let n = (self.bits / 8) as usize;
-        assert!(machine.core().ram().read(self.symbols.lookup(name).unwrap().addr, &mut bytes[..n]));
+        assert!(machine.core().ram().read(self.symbols.sole(name).unwrap().addr, &mut bytes[..n]));
         if n == 8 {
             i64::from_le_bytes(bytes)
         } else {

@@ -28,7 +28,7 @@ fn run_guest(guest: &Guest, head: &str, handler: &str) -> (Vec<u8>, Vec<Record>,
     let header = HeaderItems::all();
     let probing = Probing { header, ..Probing::default() };
     let mut session = GuestBuilder::embedded(guest.name).open().unwrap().start(probing).unwrap();
-    let fork = session.symbols().lookup("do_fork").unwrap().addr;
+    let fork = session.symbols().sole("do_fork").unwrap().addr;
     let opcode = session.target().image().plan().bytes_at(fork, 1).unwrap()[0];
     let text = format!(
         "name = vmlinux\nmodtype = kernel\n{head}offset = do_fork\nopcode = {opcode:#x}\nminor = 6\n{handler}"
@@ -284,7 +284,7 @@ fn the_example_of_the_docs_has_this_log() {
     let program = "examples/stack-trace.rpn";
     let ran = trapline(&root(), &["run", "embedded:ia32", "-p", program, "-q", "-f", "json"]);
     let target = target(&trapline_guests::IA32);
-    let offset = target.symbols().lookup("do_fork").unwrap().addr - target.text_base().unwrap();
+    let offset = target.symbols().sole("do_fork").unwrap().addr - target.text_base().unwrap();
     let mut expected = Vec::new();
     for runs in 1..=6 {
         let words = |list: &[u32]| list.iter().map(|n| little(*n)).collect::<String>();
@@ -317,7 +317,7 @@ fn offset_at(module: &str, place: &str) -> u64 {
 #[test]
 fn the_offset_counts_from_the_start_of_the_module_however_the_place_was_written() {
     let target = target(&trapline_guests::IA32);
-    let fork = target.symbols().lookup("do_fork").unwrap().addr;
+    let fork = target.symbols().sole("do_fork").unwrap().addr;
     let from_text = fork - target.text_base().unwrap();
     for place in
         ["offset = do_fork".to_owned(), format!("offset = {from_text}"), format!("address = {fork:#x}")]
@@ -325,7 +325,7 @@ fn the_offset_counts_from_the_start_of_the_module_however_the_place_was_written(
         assert_eq!(offset_at("vmlinux", &format!("modtype = kernel\n{place}")), from_text, "{place}");
     }
     let appln = &target.modules()[0];
-    let main = appln.vaddr_to_offset(appln.symbols().lookup("main").unwrap().addr).unwrap();
+    let main = appln.vaddr_to_offset(appln.symbols().sole("main").unwrap().addr).unwrap();
     assert_eq!(offset_at("appln", "offset = main"), main, "in the file");
 }
 

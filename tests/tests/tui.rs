@@ -374,7 +374,7 @@ fn source_of(function: &str) -> (String, u32) {
     let image = trapline_emu::load::Image::parse(&file, "gnumach").unwrap();
     let symbols = trapline_emu::symbols::Symbols::from_elf(image.bytes(), "gnumach").unwrap();
     let target = trapline_providers::Target::new(image, symbols, Vec::new());
-    let line = target.source_line(target.symbols().lookup(function).unwrap().addr).unwrap();
+    let line = target.source_line(target.symbols().sole(function).unwrap().addr).unwrap();
     (line.file, line.line)
 }
 

@@ -184,7 +184,7 @@ fn found_in(core: &Core, home: Home) -> Option<Vec<u8>> {
     // All but the first page is searched for symbols.
     let first = [Part { name: ".text", from: 0, to: PAGE, code: true }];
     let symbols = Symbols::from_kallsyms(&elf(home, &bytes, &first), "vmlinux").ok()?;
-    let size = symbols.lookup("_end").and_then(|end| end.addr.checked_sub(home.text));
+    let size = symbols.sole("_end").and_then(|end| end.addr.checked_sub(home.text));
     let size = size.map_or(bytes.len() as u64, |size| size.clamp(PAGE, MOST).next_multiple_of(PAGE));
     let bytes = if size <= bytes.len() as u64 { bytes } else { read(core, home.paddr, size)? };
     let bytes = bytes.get(..size as usize)?;
@@ -219,7 +219,7 @@ struct Part {
 
 /// The sections that the symbols show. None overlap.
 fn parts(symbols: &Symbols, home: Home, size: u64) -> Vec<Part> {
-    let place = |name: &str| symbols.lookup(name)?.addr.checked_sub(home.text).filter(|at| *at <= size);
+    let place = |name: &str| symbols.sole(name)?.addr.checked_sub(home.text).filter(|at| *at <= size);
     let part = |(name, from, to, code): (&'static str, &str, &str, bool)| {
         let (from, to) = (place(from)?, place(to)?);
         (from < to).then_some(Part { name, from, to, code })

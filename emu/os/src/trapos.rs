@@ -95,7 +95,7 @@ impl TrapOs {
     /// # Errors
     /// The image is not such a guest, or its description is invalid.
     pub fn find(plan: &LoadPlan, symbols: &Symbols) -> Result<Self, TrapOsError> {
-        let address = symbols.lookup(SYMBOL).ok_or(TrapOsError::NoSymbol)?.addr;
+        let address = symbols.sole(SYMBOL).ok_or(TrapOsError::NoSymbol)?.addr;
         let info = plan.bytes_at(address, INFO_SIZE).ok_or(TrapOsError::Outside { address })?;
         if !info.starts_with(MAGIC) {
             return Err(TrapOsError::Magic { address });

@@ -16,7 +16,7 @@ fn guest() -> (Machine, Image, Symbols) {
 }
 
 fn physical(image: &Image, symbols: &Symbols, name: &str) -> u64 {
-    image.plan().vaddr_to_paddr(symbols.lookup(name).unwrap().addr).unwrap()
+    image.plan().vaddr_to_paddr(symbols.sole(name).unwrap().addr).unwrap()
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn guest_gnu_mach_lines_and_parameters() {
     let bytes = file();
     let dwarf = Dwarf::from_elf(&bytes).unwrap().unwrap();
     let symbols = Symbols::from_elf(&bytes, "gnumach").unwrap();
-    let address = |name: &str| symbols.lookup(name).unwrap().addr;
+    let address = |name: &str| symbols.sole(name).unwrap().addr;
     let line = dwarf.line_at(address("thread_create")).unwrap();
     assert!(is_called(&line.file, "kern/thread.c"), "{line:?}");
     let places = dwarf.places("kern/thread.c", line.line);

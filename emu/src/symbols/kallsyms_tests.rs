@@ -120,9 +120,9 @@ fn every_form_of_address_is_read() {
             let symbols = Symbols::from_kallsyms(&image, "vmlinux").unwrap();
             assert_eq!(symbols.len(), wanted.len());
             for (addr, name) in &wanted {
-                assert_eq!(symbols.lookup(&name[1..]).map(|symbol| symbol.addr), Some(*addr), "{name}");
+                assert_eq!(symbols.sole(&name[1..]).map(|symbol| symbol.addr), Some(*addr), "{name}");
             }
-            let function = symbols.lookup("static_function_7").unwrap();
+            let function = symbols.sole("static_function_7").unwrap();
             assert_eq!((function.size, function.kind), (2, SymbolKind::Function), "ends at the next");
             assert_eq!(symbols.at(TEXT + 0x7ff).unwrap().offset, 15, "the last ends with its section");
             assert_eq!(symbols.at(0x1c0), None, "a per-CPU offset is no address");

@@ -149,6 +149,71 @@ pub struct TableEntry {
     pub letter: char,
 }
 
+/// What a name means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named<'a> {
+    /// No symbol has it.
+    Nothing,
+    /// One has it.
+    One(&'a Symbol),
+    /// These have it, by address. Where a view can mean all of them, it does; else the name is [`Ambiguous`].
+    Several(Vec<&'a Symbol>),
+}
+
+impl<'a> Named<'a> {
+    /// These symbols, by address.
+    pub fn of(found: Vec<&'a Symbol>) -> Self {
+        match found.as_slice() {
+            [] => Self::Nothing,
+            [one] => Self::One(one),
+            _ => Self::Several(found),
+        }
+    }
+
+    /// All symbols with the name.
+    pub fn all(self) -> Vec<&'a Symbol> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::One(symbol) => vec![symbol],
+            Self::Several(symbols) => symbols,
+        }
+    }
+
+    /// The symbol, where only one can be meant.
+    ///
+    /// # Errors
+    /// Several symbols have the name.
+    pub fn one(self) -> Result<Option<&'a Symbol>, Ambiguous> {
+        match self {
+            Self::Nothing => Ok(None),
+            Self::One(symbol) => Ok(Some(symbol)),
+            Self::Several(symbols) => {
+                let name = symbols.first().map_or("", |symbol| &*symbol.name).to_owned();
+                Err(Ambiguous { name, addresses: symbols.iter().map(|symbol| symbol.addr).collect() })
+            }
+        }
+    }
+}
+
+/// A name that means several symbols where one is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{name}` is ambiguous: {} symbols have this name, at {}", addresses.len(), listed(addresses))]
+pub struct Ambiguous {
+    /// The name.
+    pub name: String,
+    /// The addresses of the symbols, ascending.
+    pub addresses: Vec<u64>,
+}
+
+/// Most addresses of an ambiguous name that are listed.
+const MOST_LISTED: usize = 8;
+
+fn listed(addresses: &[u64]) -> String {
+    let shown = addresses.iter().take(MOST_LISTED).map(|address| format!("{address:#x}"));
+    let more = if addresses.len() > MOST_LISTED { ", .." } else { "" };
+    format!("{}{more}", shown.collect::<Vec<_>>().join(", "))
+}
+
 /// A symbol and the distance from its start, printed as `symbol+0x10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SymbolAt<'a> {
@@ -280,9 +345,20 @@ impl Symbols {
         self.list.iter().filter(|symbol| symbol.is_function())
     }
 
-    /// The symbol `name`, upper and lower case distinguished; of several the most global, then the lowest.
-    pub fn lookup(&self, name: &str) -> Option<&Symbol> {
-        self.all(name).min_by_key(|symbol| (symbol.binding, symbol.kind, symbol.addr))
+    /// What a name means, upper and lower case distinguished. Several files may each have a static symbol of one name.
+    pub fn named(&self, name: &str) -> Named<'_> {
+        let mut found: Vec<&Symbol> = self.all(name).collect();
+        found.dedup_by_key(|symbol| symbol.addr);
+        Named::of(found)
+    }
+
+    /// The symbol of a name that can mean one thing only: the only one, or the only global one. For the names in tables of
+    /// ours. What a user has written goes to [`Symbols::named`], and a name without a clear meaning has none here.
+    pub fn sole(&self, name: &str) -> Option<&Symbol> {
+        let reach = self.all(name).map(|symbol| symbol.binding).min()?;
+        let mut found = self.all(name).filter(|symbol| symbol.binding == reach);
+        let first = found.next()?;
+        found.all(|other| other.addr == first.addr).then_some(first)
     }
 
     /// Every symbol `name` by address.

@@ -53,13 +53,19 @@ fn addresses_are_named() {
 #[test]
 fn names_are_found() {
     let symbols = sample(false);
-    assert_eq!(symbols.lookup("inner_label").map(|s| s.addr), Some(0x10_0018));
-    assert_eq!(symbols.lookup("constant").map(|s| s.addr), Some(0x1234));
-    assert_eq!(symbols.lookup("Do_fork"), None);
-    assert_eq!(symbols.lookup("undefined"), None);
-    assert_eq!(symbols.lookup("main.c"), None);
+    assert_eq!(symbols.sole("inner_label").map(|s| s.addr), Some(0x10_0018));
+    assert_eq!(symbols.sole("constant").map(|s| s.addr), Some(0x1234));
+    assert_eq!(symbols.sole("Do_fork"), None);
+    assert_eq!(symbols.sole("undefined"), None);
+    assert_eq!(symbols.sole("main.c"), None);
     assert_eq!(symbols.all("twice").map(|s| s.addr).collect::<Vec<_>>(), [0x10_0200, 0x10_0300]);
-    assert_eq!(symbols.lookup("twice").map(|s| s.addr), Some(0x10_0200));
+    assert_eq!(symbols.sole("twice"), None, "two local symbols");
+    assert_eq!(
+        symbols.named("twice").one().unwrap_err().to_string(),
+        "`twice` is ambiguous: 2 symbols have this name, at 0x100200, 0x100300"
+    );
+    assert_eq!(symbols.named("inner_label").one().unwrap().map(|s| s.addr), Some(0x10_0018));
+    assert_eq!(symbols.named("undefined"), Named::Nothing);
     assert_eq!(
         symbols.names_at(0x10_0060).map(|s| s.name.as_ref()).collect::<Vec<_>>(),
         ["alias", "__alias"]
@@ -87,11 +93,11 @@ fn system_map_and_merge() {
     let map = Symbols::from_system_map(text, "kernel").unwrap();
     assert_eq!(at(&map, 0x10_040f).as_deref(), Some("static_one+0xf"));
     assert_eq!(at(&map, 0x10_0500).as_deref(), Some("mod_fn"));
-    assert_eq!(map.lookup("do_fork").map(|s| (s.size, s.binding)), Some((0x3f0, Binding::Global)));
+    assert_eq!(map.sole("do_fork").map(|s| (s.size, s.binding)), Some((0x3f0, Binding::Global)));
     let merged = map.merged(sample(false));
-    assert_eq!(merged.lookup("do_fork").map(|s| s.size), Some(0x20), "the size of the file is kept");
+    assert_eq!(merged.sole("do_fork").map(|s| s.size), Some(0x20), "the size of the file is kept");
     assert_eq!(merged.all("do_fork").count(), 1);
-    assert!(merged.lookup("static_one").is_some() && merged.lookup("last").is_some());
+    assert!(merged.sole("static_one").is_some() && merged.sole("last").is_some());
 }
 
 #[test]
@@ -115,7 +121,7 @@ fn padding_before_functions_is_no_function() {
     let symbols = Symbols::from_system_map(map, "k").unwrap();
     let functions: Vec<&str> = symbols.functions().map(|symbol| symbol.name.as_ref()).collect();
     assert_eq!(functions, ["also", "first", "__pfx_other", "third", "__pfx_data", "__pfx_last"]);
-    assert_eq!(symbols.lookup("__pfx_first").map(|symbol| (symbol.addr, symbol.size)), Some((0x1000, 0x10)));
+    assert_eq!(symbols.sole("__pfx_first").map(|symbol| (symbol.addr, symbol.size)), Some((0x1000, 0x10)));
     assert_eq!(at(&symbols, 0x1008).as_deref(), Some("__pfx_first+0x8"));
 }
 
@@ -170,7 +176,7 @@ fn guest_gnu_mach() {
         functions.map(|symbol| symbol.addr).collect::<std::collections::BTreeSet<u64>>().len()
     };
     assert_eq!((entries(true), entries(false)), (2653, 2712), "as readelf counts them");
-    let panic = symbols.lookup("Panic").or_else(|| symbols.lookup("panic")).unwrap();
+    let panic = symbols.sole("Panic").or_else(|| symbols.sole("panic")).unwrap();
     assert_eq!(at(&symbols, panic.addr + 0x10), Some(format!("{}+0x10", panic.name)));
     assert!(symbols.near_misses("thread_creat", 5).contains(&"thread_create"));
 }

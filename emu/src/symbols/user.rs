@@ -72,7 +72,7 @@ impl UserModule {
         view.check_type(true)?;
         view.check_complete()?;
         let mut symbols = Symbols::from_elf(bytes, name)?;
-        if view.entry() != 0 && symbols.lookup(START).is_none() {
+        if view.entry() != 0 && symbols.sole(START).is_none() {
             symbols = symbols.merged(Symbols::label(name, START, view.entry()));
         }
         let segments = view
@@ -210,7 +210,7 @@ impl UserModule {
 
     /// The file offset of the symbol `name`.
     pub fn symbol_offset(&self, name: &str) -> Option<u64> {
-        self.vaddr_to_offset(self.symbols.lookup(name)?.addr)
+        self.vaddr_to_offset(self.symbols.sole(name)?.addr)
     }
 
     /// The symbol that covers the file offset `offset`.

@@ -4,11 +4,12 @@
 //! how each instruction would be displaced. The caller prints the result.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use iced_x86::{
     Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter, OpKind, SymbolResolver, SymbolResult,
 };
-use trapline_emu::symbols::{Symbol, Symbols};
+use trapline_emu::symbols::{Ambiguous, Named, Symbol, Symbols, UserModule};
 use trapline_interposer::{Place, Way, way_of, why};
 use trapline_os::CodePointer;
 
@@ -33,6 +34,23 @@ pub enum DisassembleError {
     /// No function of the kernel is at an address.
     #[error("no function of the kernel is at {0:#x}")]
     NothingThere(u64),
+    /// No function of a user module is at an address.
+    #[error("no function of {1} is at {0:#x}")]
+    NothingIn(u64, String),
+    /// Several functions have the name.
+    #[error("{0}; write one of these addresses instead of the name")]
+    Ambiguous(#[from] Ambiguous),
+    /// Several user modules have a function of the name.
+    #[error("`{name}` is ambiguous: {first} has a function of this name, and so {} {others} other{}; write {}:{name}",
+        if *others == 1 { "has" } else { "have" }, if *others == 1 { "" } else { "s" }, basename(first))]
+    InModules {
+        /// The name.
+        name: String,
+        /// The first module.
+        first: String,
+        /// The number of the other modules.
+        others: usize,
+    },
     /// There is no such user module.
     #[error("there is no user module `{0}`")]
     UnknownModule(String),
@@ -103,8 +121,9 @@ impl Disassembly {
     }
 }
 
-/// Disassembles the function `name`: of the kernel, else of the first module that has it; `module:name` is the function
-/// of the user module `module`, `0xADDRESS` the function of the kernel that has this address.
+/// Disassembles the function `name`: of the kernel, else of the module that has it; `module:name` is the function
+/// of the user module `module`, `0xADDRESS` the function of the kernel that has this address, `module:0xADDRESS` that of the
+/// module.
 ///
 /// # Errors
 /// See [`DisassembleError`].
@@ -122,22 +141,43 @@ pub fn disassemble(target: &Target, name: &str) -> Result<Disassembly, Disassemb
     if let Some((module, function)) = name.split_once(':') {
         let unknown = || DisassembleError::UnknownModule(module.to_owned());
         let module = target.module(module).ok_or_else(unknown)?;
-        let near = |name: &str| module.symbols().near_misses(name, SUGGESTIONS);
-        let symbol = module.symbols().lookup(function).ok_or_else(|| DisassembleError::Unknown {
-            name: name.to_owned(),
-            near: near(function).into_iter().map(|f| format!("{}:{f}", basename(module.name()))).collect(),
-        })?;
-        return listing(target, symbol, Code::User(module));
+        return listing(target, in_module(module, function, name)?, Code::User(module));
     }
-    if let Some(symbol) = target.symbols().lookup(name) {
+    if let Some(symbol) = function_named(target.symbols(), name).one()? {
         return listing(target, symbol, kernel());
     }
-    for module in target.modules() {
-        if let Some(symbol) = module.symbols().lookup(name) {
-            return listing(target, symbol, Code::User(module));
-        }
+    let has_it = |module: &&Arc<UserModule>| function_named(module.symbols(), name) != Named::Nothing;
+    match target.modules().iter().filter(has_it).collect::<Vec<_>>().as_slice() {
+        [] => Err(DisassembleError::Unknown { name: name.to_owned(), near: near(target, name) }),
+        [module] => listing(target, in_module(module, name, name)?, Code::User(module)),
+        [first, others @ ..] => Err(DisassembleError::InModules {
+            name: name.to_owned(),
+            others: others.len(),
+            first: first.name().to_owned(),
+        }),
     }
-    Err(DisassembleError::Unknown { name: name.to_owned(), near: near(target, name) })
+}
+
+/// The functions with a name; if there is none, the other symbols with it.
+fn function_named<'a>(symbols: &'a Symbols, name: &str) -> Named<'a> {
+    let all = symbols.named(name).all();
+    let functions: Vec<&Symbol> = all.iter().copied().filter(|symbol| symbol.is_function()).collect();
+    Named::of(if functions.is_empty() { all } else { functions })
+}
+
+/// The symbol of a function of a user module, by its name or its address; `name` is what was asked for.
+fn in_module<'a>(module: &'a UserModule, function: &str, name: &str) -> Result<&'a Symbol, DisassembleError> {
+    if let Some(address) = function.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok())
+    {
+        let there = module.symbols().at(address).map(|found| found.symbol);
+        let there = there.filter(|symbol| symbol.is_function());
+        return there.ok_or_else(|| DisassembleError::NothingIn(address, module.name().to_owned()));
+    }
+    let near = |name: &str| module.symbols().near_misses(name, SUGGESTIONS);
+    function_named(module.symbols(), function).one()?.ok_or_else(|| DisassembleError::Unknown {
+        name: name.to_owned(),
+        near: near(function).into_iter().map(|f| format!("{}:{f}", basename(module.name()))).collect(),
+    })
 }
 
 /// Names in any module that resemble `name`.

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use trapline_emu::WatchKind;
-use trapline_emu::symbols::{KernelModule, UserModule};
+use trapline_emu::symbols::{Ambiguous, KernelModule, UserModule};
 use trapline_interposer::{Place, Point};
 use trapline_rpn::{
     Diagnostic, Diagnostics, LinkedProbe, LinkedProgram, LocationForm, ModType, Program, Severity,
@@ -91,7 +91,10 @@ impl<'a> Scope<'a> {
     /// The address of a symbol of the user program, which its handlers push. `None` if it has no such symbol.
     fn in_program(&self, name: &str) -> Option<Result<u64, String>> {
         let program = self.module?;
-        let symbol = program.symbols().lookup(name)?;
+        let symbol = match program.symbols().named(name).one() {
+            Ok(symbol) => symbol?,
+            Err(ambiguous) => return Some(Err(ambiguous.to_string())),
+        };
         if program.is_dynamic() {
             let program = basename(program.name());
             return Some(Err(format!("`{name}` has no fixed address: {program} can be mapped anywhere")));
@@ -102,13 +105,19 @@ impl<'a> Scope<'a> {
     /// Why handlers cannot push a symbol of their own kernel module.
     fn in_kernel_module(&self, name: &str) -> Option<(String, Option<String>)> {
         let module = self.kernel_module?;
-        module.file().symbols().lookup(name)?;
+        module.file().symbols().all(name).next()?;
         let why = format!(
             "`{name}` has no fixed address: the guest decides where it loads the module {}",
             module.name()
         );
         let help = "compute the address from a register; symbols of the kernel can be pushed".to_owned();
         Some((why, Some(help)))
+    }
+
+    /// Several symbols with the name, where it is looked up.
+    fn ambiguous(&self, module: Option<&str>, name: &str) -> Option<Ambiguous> {
+        let own = self.file().filter(|file| module.is_some() || file.symbols().all(name).next().is_some());
+        own.map_or(self.target.symbols(), UserModule::symbols).named(name).one().err()
     }
 
     /// Looks names up in the kernel.
@@ -294,17 +303,17 @@ impl SymbolResolver for Scope<'_> {
             return self.target.services().number(service);
         }
         if let (Some(_), Some(module)) = (module, self.kernel_module) {
-            return module.file().symbols().lookup(name).map(|symbol| symbol.addr);
+            return module.file().symbols().named(name).one().ok()?.map(|symbol| symbol.addr);
         }
         match (module, self.module) {
-            (Some(_), Some(program)) => match program.symbols().lookup(name) {
+            (Some(_), Some(program)) => match program.symbols().named(name).one().ok()? {
                 // A symbol without bytes in the file is known, but has no place: `Scope::user` reports it.
                 Some(symbol) => Some(program.vaddr_to_offset(symbol.addr).unwrap_or(symbol.addr)),
                 None => self.source_line(module, name)?.ok(),
             },
             (None, None) if self.in_kernel_module(name).is_some() => None,
             (None, Some(_)) if self.in_program(name).is_some() => self.in_program(name)?.ok(),
-            (module, _) => match self.target.symbols().lookup(name) {
+            (module, _) => match self.target.symbols().named(name).one().ok()? {
                 Some(symbol) => Some(symbol.addr),
                 None => self.source_line(module, name)?.ok(),
             },
@@ -319,6 +328,11 @@ impl SymbolResolver for Scope<'_> {
                 known => format!("the registered services are {}", known.join(", ")),
             };
             return Some((format!("no service `{service}` is registered"), Some(help)));
+        }
+        if let Some(ambiguous) = self.ambiguous(module, name) {
+            let help =
+                "write an address, or a probe description such as `fbt::NAME:entry`, which means all of them";
+            return Some((ambiguous.to_string(), Some(help.to_owned())));
         }
         if let (None, Some(Err(why))) = (module, self.in_program(name)) {
             let help =

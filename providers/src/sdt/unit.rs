@@ -26,7 +26,7 @@ pub struct Unit {
 impl Unit {
     /// The kernel, if it is Linux, and its modules.
     pub fn all(target: &Target) -> Vec<Self> {
-        if target.symbols().lookup("__start___tracepoints_ptrs").is_none() {
+        if target.symbols().sole("__start___tracepoints_ptrs").is_none() {
             return Vec::new();
         }
         let plan = target.image().plan();

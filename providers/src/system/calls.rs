@@ -69,7 +69,7 @@ pub fn handlers(target: &Target, kernel: &Kernel, entry: Entry) -> Handlers {
 
 /// The handlers that the dispatching function chooses, by number.
 pub fn by_code(target: &Target, dispatch: &str, wide: bool) -> BTreeMap<u32, u64> {
-    let Some(function) = target.symbols().lookup(dispatch).filter(|symbol| symbol.is_function()) else {
+    let Some(function) = target.symbols().sole(dispatch).filter(|symbol| symbol.is_function()) else {
         return BTreeMap::new();
     };
     let size = function.size.clamp(1, LARGEST) as usize;
@@ -80,7 +80,7 @@ pub fn by_code(target: &Target, dispatch: &str, wide: bool) -> BTreeMap<u32, u64
 
 /// The handlers in a table of addresses, by number. It ends where no function begins.
 pub fn by_table(target: &Target, kernel: &Kernel, table: &str) -> BTreeMap<u32, u64> {
-    let named = target.symbols().lookup(table).map(|table| table.addr);
+    let named = target.symbols().sole(table).map(|table| table.addr);
     let narrow = kernel.width == Width::Bits32;
     let Some(table) = named.or_else(|| narrow.then(|| table_in_code(target)).flatten()) else {
         return BTreeMap::new();
@@ -99,7 +99,7 @@ pub fn by_table(target: &Target, kernel: &Kernel, table: &str) -> BTreeMap<u32, 
 /// The table that the code of a 32-bit kernel reads with the number as its index: the only one.
 fn table_in_code(target: &Target) -> Option<u64> {
     let plan = target.image().plan();
-    let function = CALLERS.iter().find_map(|name| target.symbols().lookup(name))?;
+    let function = CALLERS.iter().find_map(|name| target.symbols().sole(name))?;
     let bytes = plan.bytes_at(function.addr, function.size.clamp(1, LARGEST) as usize)?;
     let table = |i: Instruction| {
         let indexed = i.memory_base() == Register::None && i.memory_index() != Register::None;

@@ -36,7 +36,7 @@ impl Kernel {
         let plan = target.image().plan();
         plan.linux.as_ref()?;
         let symbols = target.symbols();
-        let address = |name: &str| symbols.lookup(name).map(|symbol| symbol.addr);
+        let address = |name: &str| symbols.sole(name).map(|symbol| symbol.addr);
         let btf = Btf::from_vmlinux(&plan.image).ok().flatten();
         let profile = Linux::find(plan, symbols, btf.as_ref()).ok();
         let offset = |name: &str, path: &str| Some(btf.as_ref()?.member(name, path)?.offset());
@@ -116,7 +116,7 @@ pub fn place(target: &Target, linear: u64) -> Option<(Place, u8)> {
 
 /// A function by its name, or by the name that the compiler has given to a copy of it, such as `NAME.isra.0`.
 pub fn function<'a>(target: &'a Target, name: &str) -> Option<&'a Symbol> {
-    let own = target.symbols().lookup(name).filter(|symbol| symbol.is_function());
+    let own = target.symbols().sole(name).filter(|symbol| symbol.is_function());
     own.or_else(|| {
         let copy = |symbol: &&Symbol| {
             let rest = symbol.name.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));

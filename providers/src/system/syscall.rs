@@ -189,7 +189,7 @@ pub fn probes(target: &Target, kernel: &Arc<Kernel>) -> Found {
     let metadata = Metadata::read(target, kernel);
     // Without the thread's flag, a return cannot be told from that of another call with this number in the other table.
     let known = compat.is_empty() || kernel.compat_status.is_some() && kernel.has_current();
-    let leave = target.symbols().lookup(LEAVE).filter(|symbol| symbol.is_function() && known);
+    let leave = target.symbols().sole(LEAVE).filter(|symbol| symbol.is_function() && known);
     let mut names: Vec<&String> = native.keys().chain(compat.keys()).collect();
     names.sort();
     names.dedup();
@@ -263,7 +263,7 @@ fn symbol(target: &Target, address: u64) -> Option<Arc<str>> {
 fn returned(target: &Target, kernel: &Arc<Kernel>, call: &Call<'_>, leave: u64) -> Option<Probe> {
     let (place, opcode) = place(target, leave)?;
     let saved = Saved { width: kernel.width, entry: Entry::Native };
-    let child = target.symbols().lookup(CHILD).map(|symbol| symbol.addr..symbol.end());
+    let child = target.symbols().sole(CHILD).map(|symbol| symbol.addr..symbol.end());
     let when = Returns {
         kernel: Arc::clone(kernel),
         saved,
@@ -322,7 +322,7 @@ impl Words<'_> {
 impl Metadata {
     fn read(target: &Target, kernel: &Kernel) -> Self {
         let words = Words { plan: target.image().plan(), word: kernel.word() };
-        let address = |name: &str| target.symbols().lookup(name).map(|symbol| symbol.addr);
+        let address = |name: &str| target.symbols().sole(name).map(|symbol| symbol.addr);
         let range = address("__start_syscalls_metadata").zip(address("__stop_syscalls_metadata"));
         let (start, stop) = range.unwrap_or_default();
         let count = stop.saturating_sub(start) / words.word;

@@ -243,7 +243,7 @@ impl Target {
         let section = || plan.sections.iter().find(|s| s.executable && s.name == ".text").map(|s| s.vaddr);
         let executable = trapline_emu::load::Perms::EXECUTE;
         let segment = || plan.segments.iter().filter(|s| s.perms.contains(executable)).map(|s| s.vaddr).min();
-        self.symbols.lookup("_text").map(|symbol| symbol.addr).or_else(section).or_else(segment)
+        self.symbols.sole("_text").map(|symbol| symbol.addr).or_else(section).or_else(segment)
     }
 
     /// The kernel's name.

@@ -171,7 +171,10 @@ pub trait Types: Debug {
     fn describe(&self, id: GuestTypeId) -> GuestType;
 
     /// A symbol.
-    fn symbol(&self, module: Option<&str>, name: &str) -> Option<GuestSymbol>;
+    ///
+    /// # Errors
+    /// Several symbols have the name; a sentence.
+    fn symbol(&self, module: Option<&str>, name: &str) -> Result<Option<GuestSymbol>, String>;
 
     /// The value that an enumeration gives to a name.
     fn enumerator(&self, name: &str) -> Option<(i64, GuestTypeId)>;
@@ -193,8 +196,8 @@ impl Types for NoTypes {
         GuestType::Void
     }
 
-    fn symbol(&self, _: Option<&str>, _: &str) -> Option<GuestSymbol> {
-        None
+    fn symbol(&self, _: Option<&str>, _: &str) -> Result<Option<GuestSymbol>, String> {
+        Ok(None)
     }
 
     fn enumerator(&self, _: &str) -> Option<(i64, GuestTypeId)> {

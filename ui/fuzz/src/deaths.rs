@@ -58,7 +58,7 @@ impl Deaths {
             return Self { at: Vec::new(), data };
         }
         let names = [("oops_begin", Death::Dies), ("panic", Death::Dies), ("add_taint", Death::Taints)];
-        let at = names.map(|(name, death)| Some((target.symbols().lookup(name)?.addr, death)));
+        let at = names.map(|(name, death)| Some((target.symbols().sole(name)?.addr, death)));
         // Only all of them make texts unnecessary.
         Self { at: at.into_iter().collect::<Option<_>>().unwrap_or_default(), data }
     }

@@ -351,7 +351,7 @@ impl Debuggee {
     pub(crate) fn loading(&self) -> Vec<StopPoint> {
         let session = self.session();
         let linux = session.target().image().plan().linux.is_some() && self.user.is_none();
-        let named = CHANGES.iter().filter(|_| linux).filter_map(|name| session.symbols().lookup(name));
+        let named = CHANGES.iter().filter(|_| linux).filter_map(|name| session.symbols().sole(name));
         named.map(|symbol| Timeline::breakpoint(symbol.addr)).collect()
     }
 

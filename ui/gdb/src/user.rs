@@ -66,7 +66,7 @@ impl User {
     /// It does not run.
     pub fn find(timeline: &mut Timeline, who: &TargetProcess) -> Result<Self, NoProcess> {
         let profile: Rc<dyn OsProfile> = timeline.session().profile().ok_or(NoProcess::NoProfile)?.into();
-        let exit = timeline.session().symbols().lookup(EXIT).map(|symbol| symbol.addr);
+        let exit = timeline.session().symbols().sole(EXIT).map(|symbol| symbol.addr);
         let (wanted, reader) = (who.clone(), Rc::clone(&profile));
         let accept: Accept = Rc::new(move |core: &Core, _| is(&wanted, core, reader.as_ref()));
         match timeline.run_on(&[StopPoint::UserMode], Some(&accept))? {

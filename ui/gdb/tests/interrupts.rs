@@ -115,7 +115,7 @@ fn ctrl_c_is_never_lost() {
         let timeline = Timeline::new(session, 64 << 20).unwrap();
         let cancel = Arc::<AtomicBool>::default();
         let mut debuggee = Debuggee::new(timeline, Box::new(NoCommands), None, cancel, false).unwrap();
-        let at = debuggee.timeline().session().symbols().lookup("do_syscall").unwrap().addr;
+        let at = debuggee.timeline().session().symbols().sole("do_syscall").unwrap().addr;
         to_client.send(format!("{at:x}").into_bytes()).unwrap();
         let ended = AtomicBool::new(false);
         serve(&mut debuggee, From(from_client, Vec::new()), &mut To(to_client), &ended)

@@ -368,7 +368,7 @@ fn a_debugger_that_goes_in_the_middle_leaves_the_run_to_the_next_one() {
 
 /// The address of a symbol of the guest.
 fn address(debuggee: &Debuggee, name: &str) -> u64 {
-    debuggee.timeline().session().symbols().lookup(name).unwrap().addr
+    debuggee.timeline().session().symbols().sole(name).unwrap().addr
 }
 
 #[test]

@@ -30,7 +30,7 @@ impl CrashWatch {
     /// The conditions for this guest.
     pub fn new(target: &Target) -> Self {
         let plan = target.image().plan();
-        let physical = |name: &str| plan.vaddr_to_paddr(target.symbols().lookup(name)?.addr);
+        let physical = |name: &str| plan.vaddr_to_paddr(target.symbols().sole(name)?.addr);
         Self {
             is_linux: plan.linux.is_some(),
             panic_cpu: physical("panic_cpu"),

@@ -85,8 +85,8 @@ pub use programs::{
     ProgramError, SourceOptions, compile, compiled, preprocessed, public_key, read as read_program,
 };
 pub use questions::{
-    Call, Calls, ConditionError, Left, QuestionError, Span, Turn, Turns, Writer, Writers, calls, span_of,
-    when, who_wrote,
+    Call, CalledFunction, Calls, ConditionError, Left, QuestionError, Span, Turn, Turns, Writer, Writers,
+    calls, span_of, when, who_wrote,
 };
 pub use recording::{
     Blob, CHECKPOINT_INSNS, Checkpoint, Divergence, EmbeddedGuest, Event, FormatError, Hash, Logged,
@@ -100,9 +100,9 @@ pub use replay::{OwnPrograms, only_observe};
 pub use replies::{DescriptionMatch, PointState, ProgramState, ProgramVariables, Reply};
 pub use script::{DueHit, Script, ScriptError};
 pub use session::{
-    CountBy, DEnd, DProgram, DState, Deed, ExactError, Followed, Follower, Look, Names, Naming, NoHits, Observer,
-    Operator, PositionUnknown, Reason, RecordedCourse, SavedSession, Session, StackFrame, StillError,
-    TakesStates, TaskStack, TooLate, Way, probing_of_snapshot,
+    CountBy, DEnd, DProgram, DState, Deed, ExactError, Followed, Follower, Look, Names, Naming, NoHits,
+    Observer, Operator, PositionUnknown, Reason, RecordedCourse, SavedSession, Session, StackFrame,
+    StillError, TakesStates, TaskStack, TooLate, Way, probing_of_snapshot,
 };
 pub use signed::NotSigned;
 pub use snapshot_error::SnapshotError;

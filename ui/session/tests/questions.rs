@@ -215,7 +215,7 @@ fn the_last_writers_are_the_last_of_all_that_a_watchpoint_sees() {
     for name in ["ia32", "x86_64"] {
         let (guest, recording) = recorded(name, 2_000_000);
         let mut dice = Dice(0x1234_5678_9abc_def1);
-        let current = guest.target().symbols().lookup("current_task").unwrap().addr;
+        let current = guest.target().symbols().sole("current_task").unwrap().addr;
         // A page of variables, and the stack that is written most.
         let mut session = guest.start(Probing::default()).unwrap();
         let stacks: BTreeSet<u64> = (1..8)

@@ -246,7 +246,7 @@ fn watchpoints_and_breakpoints_are_met_backwards_as_they_were_forwards() {
         let (mut timeline, _) = timeline(name);
         let low = word(name);
         let watch = StopPoint::Watch(Watch { kind: WatchKind::ReadWrite, low, high: low + 3 });
-        let symbol = timeline.session().symbols().lookup("do_fork").unwrap().addr;
+        let symbol = timeline.session().symbols().sole("do_fork").unwrap().addr;
         for point in [watch, Timeline::breakpoint(symbol)] {
             timeline.goto(count(0)).unwrap();
             let on = forwards(&mut timeline, &point);
@@ -264,7 +264,7 @@ fn a_function_is_finished_and_its_caller_found() {
     for name in GUESTS {
         let (mut timeline, _) = timeline(name);
         timeline.goto(count(0)).unwrap();
-        let symbol = timeline.session().symbols().lookup("do_fork").unwrap().addr;
+        let symbol = timeline.session().symbols().sole("do_fork").unwrap().addr;
         timeline.run_until(&[Timeline::breakpoint(symbol)]).unwrap();
         let entry = timeline.session().moment();
         let (sp, wide) = (timeline.session().core().env().gpr(4), name == "x86_64");
@@ -540,7 +540,7 @@ fn states_follow_each_other_both_ways_across_deliveries() {
 #[test]
 fn a_run_that_is_interrupted_stays_and_backwards_the_last_write_comes_first() {
     let session = GuestBuilder::embedded("ia32").memory(16 << 20).start().unwrap();
-    let word = session.symbols().lookup("current_task").unwrap().addr;
+    let word = session.symbols().sole("current_task").unwrap().addr;
     let mut plain = GuestBuilder::embedded("ia32").memory(16 << 20).start().unwrap();
     let flag = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
     let mut timeline = Timeline::new(session, 64 << 20).unwrap().cancelled_by(flag.clone());

@@ -11,6 +11,7 @@ use trapline_emu::standard;
 use trapline_fuzz::calls::Until;
 use trapline_fuzz::objectives::{Objectives, Over};
 use trapline_fuzz::{FuzzError, explain};
+use trapline_interposer::{Interposer, Place, PointView};
 use trapline_providers::Clause;
 use trapline_session::{
     Command, Condition, DEFAULT_MEMORY, Ending, Followed, Limits, OwnPrograms, Places, Position, Recording,
@@ -150,7 +151,7 @@ fn record(args: &FuzzArgs, talk: &Talk) -> Result<Option<PathBuf>, Failure> {
     let mut session = options::open(&builder, talk)?.start(probing(&args.probes))?;
     session.record(recorder).map_err(|error| Failure::Usage(error.to_string()))?;
     if let Some(probe) = &args.function {
-        session.apply(probe_of(probe))?;
+        insert_function(&mut session, probe, talk)?;
     }
     insert_all(&args.probes, &source, args.guest.target.is_some(), &mut session, talk)?;
     file.open()?;
@@ -202,7 +203,7 @@ fn with_function(
     let mut course = recording.course(Way::Branch, OwnPrograms::Stay);
     let begun = session.begin_as(&mut course);
     begun.map_err(|diverged| Failure::Diverged(diverged.to_string()))?;
-    session.apply(probe_of(function))?;
+    insert_function(&mut session, function, talk)?;
     late.open()?;
     let limits = Limits::none().cancelled_by(ctrl_c::listen());
     let Ok(followed) = session.follow(&mut course, None, &limits, &mut ());
@@ -215,6 +216,26 @@ fn with_function(
 /// The probe of a function. Its handler leaves no record.
 fn probe_of(function: &str) -> Command {
     Command::clause(&format!("{function} {{ abort }}"))
+}
+
+/// Inserts the probe of a function, and says if it is that of several functions with one name.
+fn insert_function(session: &mut Session, function: &str, talk: &Talk) -> Result<(), Failure> {
+    session.apply(probe_of(function))?;
+    let programs = session.interposer().map(Interposer::programs).unwrap_or_default();
+    let points = programs.last().map(|program| program.points.as_slice()).unwrap_or_default();
+    let address = |point: &PointView<'_>| match point.place {
+        Place::Kernel { linear, .. } => Some(format!("{linear:#x}")),
+        _ => None,
+    };
+    let places: Vec<String> = points.iter().filter_map(address).collect();
+    if places.len() > 1 {
+        let many = counted(places.len() as u64, "place");
+        talk.note(&format!(
+            "{function} has {many}, and its calls at all of them count: {}",
+            places.join(", ")
+        ));
+    }
+    Ok(())
 }
 
 /// The probes of a clause.

@@ -162,12 +162,21 @@ fn write_of(out: &mut dyn Write, writer: &Writer) -> io::Result<()> {
 }
 
 fn all_calls(out: &mut dyn Write, found: &Calls) -> io::Result<()> {
-    let name = named(found.address, found.symbol.as_ref());
-    writeln!(out, "{name}: {}", counted(found.calls.len() as u64, "call"))?;
-    found.calls.iter().try_for_each(|call| call_of(out, call))
+    // Where several functions have the name, each call says which one it is of.
+    if let [_, _, ..] = found.functions.as_slice() {
+        for function in &found.functions {
+            let calls = found.calls.iter().filter(|call| call.function == function.address);
+            let name = named(function.address, function.symbol.as_ref());
+            writeln!(out, "{name}: {}", counted(calls.count() as u64, "call"))?;
+        }
+        return found.calls.iter().try_for_each(|call| call_of(out, call, &format!("{:#x}", call.function)));
+    }
+    let name = found.functions.first().map(|function| named(function.address, function.symbol.as_ref()));
+    writeln!(out, "{}: {}", name.unwrap_or_default(), counted(found.calls.len() as u64, "call"))?;
+    found.calls.iter().try_for_each(|call| call_of(out, call, ""))
 }
 
-fn call_of(out: &mut dyn Write, call: &Call) -> io::Result<()> {
+fn call_of(out: &mut dyn Write, call: &Call, function: &str) -> io::Result<()> {
     let arguments: Vec<String> = call.arguments.iter().map(|value| format!("{value:#x}")).collect();
     let took = || {
         let took = call
@@ -188,7 +197,7 @@ fn call_of(out: &mut dyn Write, call: &Call) -> io::Result<()> {
     };
     writeln!(
         out,
-        "{:>13} {}({}) from {}{} = {end}",
+        "{:>13} {}{function}({}) from {}{} = {end}",
         call.position,
         "  ".repeat(call.depth),
         arguments.join(", "),

@@ -84,12 +84,12 @@ const COMMANDS: [(&str, &str, Act); 18] = [
         alone(words, || found(timeline.finish(), "the function does not return any more"))
     }),
     ("continue to", STOP_POINTS, |timeline, words| {
-        let Some(point) = stop_point(timeline.session(), words)? else { return Ok(None) };
-        found(timeline.run_until(&[point]), "it is not met any more").map(Some)
+        let Some(points) = stop_points(timeline.session(), words)? else { return Ok(None) };
+        found(timeline.run_until(&points), "it is not met any more").map(Some)
     }),
     ("reverse to", STOP_POINTS, |timeline, words| {
-        let Some(point) = stop_point(timeline.session(), words)? else { return Ok(None) };
-        found(timeline.reverse_continue(&[point]), "it was not met before").map(Some)
+        let Some(points) = stop_points(timeline.session(), words)? else { return Ok(None) };
+        found(timeline.reverse_continue(&points), "it was not met before").map(Some)
     }),
     ("where", "", |_, words| alone(words, || Ok(Done::Moved))),
     ("history", "", |timeline, words| alone(words, || Ok(Done::Shown(vec![timeline.history_reply()])))),
@@ -215,10 +215,13 @@ fn place(session: &Session, text: &str) -> Result<u64, Failure> {
     session.place(text).map_err(|error| usage(error.to_string()))
 }
 
-/// What follows `to`: `PLACE`, or `write`, `read` or `access` and `PLACE[:LENGTH]`.
-fn stop_point(session: &Session, words: &[&str]) -> Result<Option<StopPoint>, Failure> {
+/// What follows `to`: `PLACE`, or `write`, `read` or `access` and `PLACE[:LENGTH]`. Of code, all places with the name.
+fn stop_points(session: &Session, words: &[&str]) -> Result<Option<Vec<StopPoint>>, Failure> {
     let (kind, range) = match words {
-        [at] => return Ok(Some(Timeline::breakpoint(place(session, at)?))),
+        [at] => {
+            let places = session.places(at).map_err(|error| usage(error.to_string()))?;
+            return Ok(Some(places.into_iter().map(Timeline::breakpoint).collect()));
+        }
         ["write", range] => (Some(WatchKind::Write), *range),
         ["read", range] => (None, *range),
         ["access", range] => (Some(WatchKind::ReadWrite), *range),
@@ -228,8 +231,9 @@ fn stop_point(session: &Session, words: &[&str]) -> Result<Option<StopPoint>, Fa
     let low = place(session, at)?;
     let length = numbers::within(length, 1, MOST_EXAMINED).map_err(|error| usage(error.to_string()))?;
     let high = low.saturating_add(length - 1);
-    Ok(Some(match kind {
+    let point = match kind {
         Some(kind) => StopPoint::Watch(Watch { kind, low, high }),
         None => StopPoint::Read { low, high },
-    }))
+    };
+    Ok(Some(vec![point]))
 }

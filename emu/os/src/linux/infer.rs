@@ -117,7 +117,7 @@ pub(super) fn infer(
     // Kernels from 6.2 on have the current task in a structure; nothing names its member but its initial value.
     let w = u64::from(plan.width.bits() / 8);
     let per_cpu = Words { plan, base: current, size: w, w, has_run: false };
-    let moved = symbols.lookup("current_task").is_none();
+    let moved = symbols.sole("current_task").is_none();
     if moved && !per_cpu.is(0, init_task) {
         let what = "pcpu_hot.current_task, the first task";
         return Err(LinuxError::NotInferred { what, found: "nowhere" });
@@ -172,7 +172,7 @@ fn only_address_in(
     function: &str,
     fits: impl Fn(u64) -> bool,
 ) -> Option<u64> {
-    let function = symbols.lookup(function)?;
+    let function = symbols.sole(function)?;
     let code = plan.bytes_at(function.addr, usize::try_from(function.size.min(CODE)).ok()?)?;
     let wide = plan.width.bits() == 64;
     let mut found: Option<u64> = None;
@@ -289,7 +289,7 @@ fn pid(task: &Words<'_>, symbols: &Symbols, parent: u64) -> Result<u64, LinuxErr
     let w = task.w;
     let what = "pid, between restart_block and real_parent";
     let restart = symbols
-        .lookup("do_no_restart_syscall")
+        .sole("do_no_restart_syscall")
         .ok_or(LinuxError::NotInferred { what: "do_no_restart_syscall, a symbol", found: "nowhere" })?;
     let function = task.only("restart_block.fn, do_no_restart_syscall", |at| task.is(at, restart.addr))?;
     // The largest restart data, that of futex: pointer, three u32, u64, pointer.
@@ -316,7 +316,7 @@ fn mm_layout(mm: &Words<'_>, symbols: &Symbols) -> Result<(u64, u64), LinuxError
         table && (counts(at + w) || mm.u32(at + w) == Some(0) && counts(at + w + 4))
     })?;
     let namespace = symbols
-        .lookup("init_user_ns")
+        .sole("init_user_ns")
         .ok_or(LinuxError::NotInferred { what: "init_user_ns, a symbol", found: "nowhere" })?;
     let user_ns = mm.only("user_ns, init_user_ns", |at| mm.is(at, namespace.addr))?;
     Ok((pgd, user_ns + w))

@@ -130,7 +130,7 @@ impl Linux {
     /// The kernel is not Linux, or not one whose layout is known; nothing is guessed.
     pub fn find(plan: &LoadPlan, symbols: &Symbols, btf: Option<&Btf>) -> Result<Self, LinuxError> {
         let symbol = |name: &'static str| {
-            symbols.lookup(name).map(|symbol| symbol.addr).ok_or(LinuxError::NoSymbol { name })
+            symbols.sole(name).map(|symbol| symbol.addr).ok_or(LinuxError::NoSymbol { name })
         };
         let init_task = symbol("init_task")?;
         let current_task = current_task(symbols, btf)?;
@@ -532,7 +532,7 @@ impl OsProfile for Linux {
 
 /// The address of the current task in the image's per-CPU data.
 fn current_task(symbols: &Symbols, btf: Option<&Btf>) -> Result<u64, LinuxError> {
-    let address = |name: &str| symbols.lookup(name).map(|symbol| symbol.addr);
+    let address = |name: &str| symbols.sole(name).map(|symbol| symbol.addr);
     // In `pcpu_hot`, of 6.2 to 6.14, it is the first member, as BTF says, or `infer` checks.
     let hot = || {
         let offset = btf.map_or(Some(0), |btf| Some(btf.member("pcpu_hot", "current_task")?.offset()))?;

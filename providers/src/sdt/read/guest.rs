@@ -35,7 +35,7 @@ impl Scene for GuestScene<'_> {
     }
 
     fn symbol(&self, name: &str) -> Option<u64> {
-        let address = self.symbols.lookup(name)?.addr.wrapping_add(self.bias);
+        let address = self.symbols.sole(name)?.addr.wrapping_add(self.bias);
         Some(address & self.width().max_addr())
     }
 

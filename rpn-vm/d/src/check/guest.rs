@@ -24,7 +24,11 @@ impl Checker<'_> {
     /// A symbol of the guest: what lies at its address. A function is its address.
     pub(super) fn symbol(&mut self, name: &str, pos: Pos) -> Result<Node> {
         let (module, symbol) = scoped(name);
-        let Some(found) = self.types.imports.guest.symbol(module, symbol) else {
+        let found = self.types.imports.guest.symbol(module, symbol).map_err(|ambiguous| {
+            let sentence = format!("failed to resolve {name}: {ambiguous}; use one of these addresses");
+            pos.error("D_IDENT_AMBIG", sentence)
+        })?;
+        let Some(found) = found else {
             let shown = if symbol.is_empty() { "`" } else { name };
             return Err(pos.error("D_IDENT_UNDEF", format!("failed to resolve {shown}: Unknown symbol name")));
         };

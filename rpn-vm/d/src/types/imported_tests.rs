@@ -65,13 +65,14 @@ impl Types for Guest {
         }
     }
 
-    fn symbol(&self, _: Option<&str>, name: &str) -> Option<GuestSymbol> {
+    fn symbol(&self, _: Option<&str>, name: &str) -> Result<Option<GuestSymbol>, String> {
         let ty = match name {
             "init_task" => Some(TASK),
             "blank" => None,
-            _ => return None,
+            "s_next" => return Err("`s_next` is ambiguous".to_owned()),
+            _ => return Ok(None),
         };
-        Some(GuestSymbol { address: 0x1000, ty, base: None })
+        Ok(Some(GuestSymbol { address: 0x1000, ty, base: None }))
     }
 
     fn enumerator(&self, name: &str) -> Option<(i64, GuestTypeId)> {
@@ -137,6 +138,7 @@ fn programs_use_the_guests_types_and_symbols() {
 fn what_the_guest_does_not_have_is_refused() {
     assert_eq!(tag("BEGIN { trace(`nothing); }"), "D_IDENT_UNDEF");
     assert_eq!(tag("BEGIN { trace(`blank); }"), "D_SYM_NOTYPES");
+    assert_eq!(tag("BEGIN { trace(`s_next); }"), "D_IDENT_AMBIG");
     assert_eq!(tag("BEGIN { trace(`init_task.nothing); }"), "D_TYPE_MEMBER");
     assert_eq!(tag("BEGIN { trace(((struct other *)arg0)->x); }"), "D_OP_INCOMPLETE");
     assert_eq!(tag("wake:entry { trace(args[1]); }"), "D_ARGS_IDX");

@@ -30,7 +30,7 @@ pub fn linear(session: &Session, paddr: u64) -> Option<u64> {
 }
 
 fn base(session: &Session) -> Option<u64> {
-    let at = session.symbols().lookup(MAP_BASE)?.addr;
+    let at = session.symbols().sole(MAP_BASE)?.addr;
     let mut bytes = [0; 8];
     session.core().peek(at, &mut bytes).ok()?;
     Some(u64::from_le_bytes(bytes))

@@ -261,7 +261,7 @@ fn symbols(
 
 /// The reader of a Linux kernel's tasks; if there is none, a note says why.
 fn linux(image: &Image, symbols: &Symbols, notes: &mut Vec<String>) -> Option<Linux> {
-    symbols.lookup("init_task")?;
+    symbols.sole("init_task")?;
     let btf = Btf::from_vmlinux(&image.plan().image).unwrap_or_else(|error| {
         notes.push(format!("the kernel's types cannot be read: {error}"));
         None

@@ -6,12 +6,13 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use serde::Serialize;
 use trapline_emu::{Access, Core, Moment, PAGE};
 use trapline_interposer::Place;
 use trapline_os::CodePointer;
-use trapline_providers::{Description, Site};
+use trapline_providers::{Description, Site, Target};
 use trapline_rpn::Argument;
 
 use super::{Before, QuestionError, Reader, TaskId, timeline};
@@ -58,6 +59,8 @@ pub struct Call {
     pub caller_symbol: Option<String>,
     /// Number of calls of the function by the same task that contain this one.
     pub depth: usize,
+    /// The address of the function that is called.
+    pub function: u64,
     /// How it ended.
     pub left: Left,
     /// Number of instructions that had retired when it had returned, or was found to be left.
@@ -72,13 +75,20 @@ pub struct Call {
     pub ns: Option<u64>,
 }
 
-/// The calls of a function.
+/// A function whose calls are listed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Calls {
-    /// The address of the function.
+pub struct CalledFunction {
+    /// Its address.
     pub address: u64,
     /// Its symbol.
     pub symbol: Option<String>,
+}
+
+/// The calls of a function.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Calls {
+    /// The functions: several may have the name.
+    pub functions: Vec<CalledFunction>,
     /// Its calls, in the order in which they began.
     pub calls: Vec<Call>,
 }
@@ -96,12 +106,15 @@ pub fn calls(
     let mut timeline = timeline(guest, recording)?;
     let entries = sites(guest, function, "entry")?;
     let exits = sites(guest, function, "return").unwrap_or_default();
-    let address = entries.first().map_or(0, |entry| entry.linear);
+    let mut functions: Vec<u64> = entries.iter().map(|entry| entry.linear).collect();
+    functions.sort_unstable();
+    functions.dedup();
     let ends: Vec<End> =
         entries.into_iter().map(End::Entry).chain(exits.into_iter().map(End::Exit)).collect();
     let (points, sites) = points(ends);
     let reader = Reader::of(timeline.session());
-    let book = Rc::new(RefCell::new(Book { reader, all: Vec::new(), open: Vec::new() }));
+    let target = Arc::clone(guest.target());
+    let book = Rc::new(RefCell::new(Book { target, reader, all: Vec::new(), open: Vec::new() }));
     let told = Rc::clone(&book);
     let witness: Witness = Box::new(move |core, point, _| {
         let mut book = told.borrow_mut();
@@ -114,11 +127,10 @@ pub fn calls(
         None
     });
     timeline.witness(points, before, witness)?;
-    let mut calls = std::mem::take(&mut book.borrow_mut().all);
-    for call in &mut calls {
-        call.caller_symbol = guest.target().symbol(CodePointer::Return(call.caller));
-    }
-    Ok(Calls { address, symbol: guest.target().symbol(CodePointer::At(address)), calls })
+    let calls = std::mem::take(&mut book.borrow_mut().all);
+    let function =
+        |address: u64| CalledFunction { address, symbol: guest.target().symbol(CodePointer::At(address)) };
+    Ok(Calls { functions: functions.into_iter().map(function).collect(), calls })
 }
 
 /// An instruction at which a function is entered or may be left.
@@ -222,6 +234,7 @@ impl Open {
 
 /// All calls, and the open ones.
 struct Book {
+    target: Arc<Target>,
     reader: Reader,
     all: Vec<Call>,
     open: Vec<Open>,
@@ -269,8 +282,9 @@ impl Book {
             pid,
             task: name,
             arguments,
+            function: core.linear_ip(),
             caller,
-            caller_symbol: None,
+            caller_symbol: self.reader.naming(&self.target, core).name(CodePointer::Return(back)),
             depth,
             left: Left::Unfinished,
             returned: None,

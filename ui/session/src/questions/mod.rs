@@ -11,6 +11,7 @@ mod when;
 mod writers;
 
 use trapline_emu::Core;
+use trapline_emu::symbols::{Ambiguous, Symbol};
 use trapline_os::{OsProfile, Unwinder};
 use trapline_providers::Target;
 
@@ -22,7 +23,7 @@ use crate::replay::OwnPrograms;
 use crate::session::{CodeAddress, Naming, Session, StackFrame, Way};
 use crate::timeline::{HISTORY_MEM, Timeline, TravelError};
 
-pub use calls::{Call, Calls, Left, calls};
+pub use calls::{Call, CalledFunction, Calls, Left, calls};
 pub use condition::ConditionError;
 pub use when::{Span, Turn, Turns, span_of, when};
 pub use writers::{Writer, Writers, who_wrote};
@@ -46,6 +47,17 @@ pub enum QuestionError {
 
 /// A place of the kernel: a number, a symbol, or a symbol and an offset; and the bytes of the symbol.
 pub(crate) fn place(session: &Session, text: &str) -> Result<(u64, Option<u64>), QuestionError> {
+    let places = places(session, text)?;
+    if let [place] = places.as_slice() {
+        return Ok(*place);
+    }
+    let addresses = places.iter().map(|(address, _)| *address).collect();
+    let ambiguous = Ambiguous { name: text.to_owned(), addresses };
+    Err(QuestionError::Place(format!("{ambiguous}; write one of these addresses")))
+}
+
+/// The places of the kernel that a text may mean: a name may belong to several symbols.
+fn places(session: &Session, text: &str) -> Result<Vec<(u64, Option<u64>)>, QuestionError> {
     let number = |text: &str| count(text).map_err(|error| QuestionError::Place(error.to_string()));
     if text.starts_with("phys:") {
         return Err(QuestionError::Place(format!(
@@ -53,31 +65,43 @@ pub(crate) fn place(session: &Session, text: &str) -> Result<(u64, Option<u64>),
         )));
     }
     if text.starts_with(|c: char| c.is_ascii_digit()) {
-        return Ok((number(text)?, None));
+        return Ok(vec![(number(text)?, None)]);
     }
     let (name, offset) = match text.split_once('+') {
         Some((name, offset)) => (name, Some(number(offset)?)),
         None => (text, None),
     };
     let symbols = session.symbols();
-    let Some(symbol) = symbols.lookup(name) else {
+    let found = symbols.named(name).all();
+    if found.is_empty() {
         let near = symbols.near_misses(name, 1).first().map(|near| format!("; there is `{near}`"));
         let near = near.unwrap_or_default();
         return Err(QuestionError::Place(format!(
             "the kernel has no symbol `{name}`{near}; write a number, a symbol of the kernel or SYMBOL+OFFSET"
         )));
+    }
+    let place = |symbol: &Symbol| {
+        let size = symbol.end().saturating_sub(symbol.addr);
+        (symbol.addr.wrapping_add(offset.unwrap_or_default()), offset.is_none().then_some(size))
     };
-    let size = symbol.end().saturating_sub(symbol.addr);
-    Ok((symbol.addr.wrapping_add(offset.unwrap_or_default()), offset.is_none().then_some(size)))
+    Ok(found.into_iter().map(place).collect())
 }
 
 impl Session {
     /// The address of a place of the kernel: a number, a symbol, or SYMBOL+OFFSET.
     ///
     /// # Errors
-    /// The text is none of these, or there is no such symbol.
+    /// The text is none of these, there is no such symbol, or there are several.
     pub fn place(&self, text: &str) -> Result<u64, QuestionError> {
         place(self, text).map(|(address, _)| address)
+    }
+
+    /// The same where several places can be meant: the addresses of all symbols that have the name.
+    ///
+    /// # Errors
+    /// As [`Session::place`], but several symbols are no error.
+    pub fn places(&self, text: &str) -> Result<Vec<u64>, QuestionError> {
+        Ok(places(self, text)?.into_iter().map(|(address, _)| address).collect())
     }
 }
 

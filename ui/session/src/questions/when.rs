@@ -116,8 +116,8 @@ pub fn when(guest: &Guest, recording: &Recording, text: &str, span: Span) -> Res
 struct Known<'a>(&'a Session);
 
 impl Names for Known<'_> {
-    fn symbol(&self, name: &str) -> Option<u64> {
-        self.0.symbols().lookup(name).map(|symbol| symbol.addr)
+    fn symbols(&self, name: &str) -> Vec<u64> {
+        self.0.symbols().named(name).all().into_iter().map(|symbol| symbol.addr).collect()
     }
 
     fn near(&self, name: &str) -> Option<String> {

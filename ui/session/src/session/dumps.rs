@@ -102,7 +102,7 @@ fn direct_map(core: &Core, target: &Target, distance: Option<u64>) -> DirectMap 
     let width = plan.width;
     if plan.linux.is_some() && width == Width::Bits64 {
         let named =
-            target.symbols().lookup("page_offset_base").and_then(|symbol| plan.vaddr_to_paddr(symbol.addr));
+            target.symbols().sole("page_offset_base").and_then(|symbol| plan.vaddr_to_paddr(symbol.addr));
         let base = named.map(|paddr| core.ram().read_int(paddr, 8)).filter(|base| base >> 47 == 0x1_ffff);
         return DirectMap { distance: Some(base.unwrap_or(DIRECT_MAP)), end: Some(u64::MAX), width };
     }
@@ -159,7 +159,7 @@ impl DirectMap {
 fn vmcoreinfo(core: &Core, target: &Target, direct: &DirectMap) -> Option<Vec<u8>> {
     let plan = target.image().plan();
     let pointer =
-        target.symbols().lookup("vmcoreinfo_note").and_then(|symbol| plan.vaddr_to_paddr(symbol.addr));
+        target.symbols().sole("vmcoreinfo_note").and_then(|symbol| plan.vaddr_to_paddr(symbol.addr));
     let size = plan.width.bits() as usize / 8;
     match pointer {
         Some(pointer) => note_at(core, direct.paddr(core.ram().read_int(pointer, size))?),

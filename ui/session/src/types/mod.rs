@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use trapline_d::{GuestArguments, GuestMember, GuestSymbol, GuestType, GuestTypeId, Model, TypeTag, Types};
 use trapline_emu::load as elf;
-use trapline_emu::symbols::{Btf, CName, CType, Dwarf, TypeInfo, UserModule};
+use trapline_emu::symbols::{Btf, CName, CType, Dwarf, Symbol, TypeInfo, UserModule};
 use trapline_providers::Target;
 use trapline_rpn::Width;
 use trapline_trace::Pointee;
@@ -202,6 +202,21 @@ impl GuestTypes {
             },
         }
     }
+
+    /// A symbol of the kernel with its type.
+    fn described(&self, name: &str, symbol: &Symbol) -> GuestSymbol {
+        let is_linux = self.target.is_linux();
+        if symbol.is_function() {
+            let ty = self.find(CName::Function, Some("kernel"), name).or(Some(linux::FUNCTION));
+            return GuestSymbol { address: symbol.addr, ty, base: None };
+        }
+        let known = self.find(CName::Variable, Some("kernel"), name);
+        // The variables in Linux's own BTF are per-CPU variables.
+        let own = known.filter(|_| is_linux && self.kernel().is_some_and(|kernel| kernel.btf.is_some()));
+        let base = own.and_then(|_| Some(self.target.symbols().sole("__per_cpu_offset")?.addr));
+        let ty = known.or_else(|| self.global(name).filter(|_| is_linux));
+        GuestSymbol { address: symbol.addr, ty, base }
+    }
 }
 
 impl Types for GuestTypes {
@@ -223,22 +238,12 @@ impl Types for GuestTypes {
         self.converted(id.file, described.unwrap_or(CType::Void))
     }
 
-    fn symbol(&self, module: Option<&str>, name: &str) -> Option<GuestSymbol> {
+    fn symbol(&self, module: Option<&str>, name: &str) -> Result<Option<GuestSymbol>, String> {
         if module.is_some_and(|module| !self.is_kernel(module)) {
-            return None;
+            return Ok(None);
         }
-        let symbol = self.target.symbols().lookup(name)?;
-        let is_linux = self.target.image().plan().linux.is_some();
-        if symbol.is_function() {
-            let ty = self.find(CName::Function, Some("kernel"), name).or(Some(linux::FUNCTION));
-            return Some(GuestSymbol { address: symbol.addr, ty, base: None });
-        }
-        let known = self.find(CName::Variable, Some("kernel"), name);
-        // The variables in Linux's own BTF are per-CPU variables.
-        let own = known.filter(|_| is_linux && self.kernel().is_some_and(|kernel| kernel.btf.is_some()));
-        let base = own.and_then(|_| Some(self.target.symbols().lookup("__per_cpu_offset")?.addr));
-        let ty = known.or_else(|| self.global(name).filter(|_| is_linux));
-        Some(GuestSymbol { address: symbol.addr, ty, base })
+        let named = self.target.symbols().named(name).one();
+        Ok(named.map_err(|ambiguous| ambiguous.to_string())?.map(|symbol| self.described(name, symbol)))
     }
 
     fn enumerator(&self, name: &str) -> Option<(i64, GuestTypeId)> {

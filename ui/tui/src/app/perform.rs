@@ -221,7 +221,9 @@ impl App {
                 self.sort_again();
                 Vec::new()
             }),
-            Purpose::Breakpoint => self.breakpoint(text).map(|point| self.mark(text, point)),
+            Purpose::Breakpoint => self
+                .breakpoints(text)
+                .map(|points| points.into_iter().flat_map(|(text, point)| self.mark(&text, point)).collect()),
             Purpose::Watchpoint => {
                 let text = format!("write {text}");
                 self.watchpoint(text.trim_start_matches("write ")).map(|point| self.mark(&text, point))

@@ -1,5 +1,6 @@
 //! The line at the bottom for typed text, and the parsing of addresses and stop points.
 
+use trapline_session::trapline_emu::symbols::{Named, Symbol};
 use trapline_session::{StopPoint, Timeline, Watch, WatchKind, numbers};
 
 use super::App;
@@ -94,7 +95,9 @@ impl App {
         if text.starts_with(|c: char| c.is_ascii_digit()) {
             return numbers::count(text).map(Spot::at).map_err(|error| error.to_string());
         }
-        let symbol = self.target.symbols().lookup(text).map(|symbol| Spot::at(symbol.addr));
+        let named = self.target.symbols().named(text).one();
+        let named = named.map_err(|ambiguous| format!("{ambiguous}; write one of these addresses"));
+        let symbol = named?.map(|symbol| Spot::at(symbol.addr));
         let name = text.to_lowercase();
         let register = || {
             self.scene.as_ref().and_then(|scene| scene.register(&name))?;
@@ -105,12 +108,18 @@ impl App {
         })
     }
 
-    /// A breakpoint.
+    /// Breakpoints with their texts: one, or one at each of the symbols that have this name.
     ///
     /// # Errors
-    /// As [`App::address`].
-    pub fn breakpoint(&self, text: &str) -> Result<StopPoint, String> {
-        self.address(text).map(Timeline::breakpoint)
+    /// As [`App::address`], but several symbols are no error.
+    pub fn breakpoints(&self, text: &str) -> Result<Vec<(String, StopPoint)>, String> {
+        if let Named::Several(symbols) = self.target.symbols().named(text.trim()) {
+            let one = |symbol: &Symbol| {
+                (format!("{} {:#x}", symbol.name, symbol.addr), Timeline::breakpoint(symbol.addr))
+            };
+            return Ok(symbols.into_iter().map(one).collect());
+        }
+        Ok(vec![(text.to_owned(), self.address(text).map(Timeline::breakpoint)?)])
     }
 
     /// A watchpoint on writes: `ADDRESS[:LENGTH]`.

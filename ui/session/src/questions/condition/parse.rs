@@ -6,6 +6,7 @@
 //! primary   = NUMBER | REGISTER | SYMBOL | ("u" | "s") ("8" | "16" | "32" | "64") "[" condition "]" | "(" condition ")"
 //! ```
 
+use trapline_emu::symbols::Ambiguous;
 use trapline_rpn::by_name;
 
 use super::tokens::{FORM, Kind, Token, tokens};
@@ -31,8 +32,8 @@ const READS: [(&str, usize, bool); 8] = [
 
 /// The names that a condition may use besides registers.
 pub trait Names {
-    /// The address of a symbol.
-    fn symbol(&self, name: &str) -> Option<u64>;
+    /// The addresses of all symbols with this name.
+    fn symbols(&self, name: &str) -> Vec<u64>;
     /// A symbol with a similar name.
     fn near(&self, name: &str) -> Option<String>;
     /// Whether the guest has 64-bit registers.
@@ -55,8 +56,9 @@ pub fn parse(text: &str, names: &dyn Names) -> Result<Condition, ConditionError>
         });
     }
     let tokens = tokens(text)?;
-    let mut parser = Parser { text, names, tokens: &tokens, end: length, deep: 0 };
+    let mut parser = Parser { text, names, tokens: &tokens, end: length, deep: 0, several: None };
     let condition = parser.infix(0)?;
+    parser.is_clear()?;
     match parser.peek() {
         Some(more) => Err(parser.wrong(more, format!("{} is not expected here", more.kind), FORM)),
         None => Ok(condition),
@@ -70,9 +72,15 @@ struct Parser<'a> {
     tokens: &'a [Token],
     end: usize,
     deep: usize,
+    /// The value that was read last, if it is the name of several symbols. They can be compared with: that is to compare with
+    /// each of them. Nothing else can be done with them.
+    several: Option<Several<'a>>,
 }
 
 type Parsed = Result<Condition, ConditionError>;
+
+/// A name of several symbols, and their addresses.
+type Several<'a> = (&'a Token, Vec<u64>);
 
 impl<'a> Parser<'a> {
     fn peek(&self) -> Option<&'a Token> {
@@ -118,8 +126,42 @@ impl<'a> Parser<'a> {
             let known = Infix::ALL.iter().find(|(known, ..)| sign == Some(*known));
             let Some((_, infix, binds)) = known.filter(|(.., binds)| *binds > above) else { return Ok(left) };
             self.next();
-            left = Condition::Infix(Box::new(left), *infix, Box::new(self.infix(*binds)?));
+            let of_left = self.several.take();
+            let right = self.infix(*binds)?;
+            let of_right = self.several.take();
+            left = match (of_left, of_right) {
+                (None, None) => Condition::Infix(Box::new(left), *infix, Box::new(right)),
+                (Some(several), None) => self.with_each(&right, *infix, several)?,
+                (None, Some(several)) => self.with_each(&left, *infix, several)?,
+                (Some(several), Some(_)) => return Err(self.ambiguous(&several)),
+            };
         }
+    }
+
+    /// A comparison with each of several symbols: one of them is equal, or none is.
+    fn with_each(&self, value: &Condition, infix: Infix, several: Several<'_>) -> Parsed {
+        let join = match infix {
+            Infix::Equal => Infix::Or,
+            Infix::Unequal => Infix::And,
+            _ => return Err(self.ambiguous(&several)),
+        };
+        let one = |address: &u64| {
+            Condition::Infix(Box::new(value.clone()), infix, Box::new(Condition::Number(*address)))
+        };
+        let all = several.1.iter().map(one);
+        let joined = all.reduce(|all, one| Condition::Infix(Box::new(all), join, Box::new(one)));
+        joined.ok_or_else(|| self.ambiguous(&several))
+    }
+
+    fn ambiguous(&self, (token, addresses): &Several<'_>) -> ConditionError {
+        let name = self.text.chars().skip(token.at).take(token.len).collect();
+        let what = Ambiguous { name, addresses: addresses.clone() };
+        self.wrong(token, what.to_string(), "write one of these addresses, or compare with == or !=")
+    }
+
+    /// Refuses a name of several symbols as the value that was read last.
+    fn is_clear(&mut self) -> Result<(), ConditionError> {
+        self.several.take().map_or(Ok(()), |several| Err(self.ambiguous(&several)))
     }
 
     /// Enters one more level of nesting, at this token.
@@ -145,6 +187,7 @@ impl<'a> Parser<'a> {
         };
         self.next();
         let of = self.within(token, Self::unary)?;
+        self.is_clear()?;
         Ok(Condition::Prefix(prefix, Box::new(of)))
     }
 
@@ -172,7 +215,7 @@ impl<'a> Parser<'a> {
         Ok(inner)
     }
 
-    fn word(&mut self, word: &str, token: &Token) -> Parsed {
+    fn word(&mut self, word: &str, token: &'a Token) -> Parsed {
         if word.starts_with(|c: char| c.is_ascii_digit()) {
             let number = count(word).map_err(|error| {
                 let what = error.to_string();
@@ -185,6 +228,7 @@ impl<'a> Parser<'a> {
         if let Some((_, bytes, signed)) = read.filter(|_| self.peek_sign() == Some("[")) {
             self.next();
             let at = Box::new(self.enclosed(token, "]")?);
+            self.is_clear()?;
             return Ok(Condition::Memory { bytes: *bytes, signed: *signed, at });
         }
         if let Some(row) = by_name(word) {
@@ -199,7 +243,10 @@ impl<'a> Parser<'a> {
             }
             return Ok(Condition::Register(row));
         }
-        self.names.symbol(word).map(Condition::Number).ok_or_else(|| {
+        let addresses = self.names.symbols(word);
+        let first = addresses.first().copied();
+        self.several = (addresses.len() > 1).then_some((token, addresses));
+        first.map(Condition::Number).ok_or_else(|| {
             let near = self.names.near(word).map(|near| format!("; there is `{near}`")).unwrap_or_default();
             let message = format!("`{word}` is neither a register nor a symbol of the kernel{near}");
             self.wrong(token, message, "memory is read with u8[..], u16[..], u32[..], u64[..], s8[..] ..")
@@ -214,8 +261,12 @@ mod tests {
     struct Guest;
 
     impl Names for Guest {
-        fn symbol(&self, name: &str) -> Option<u64> {
-            (name == "jiffies").then_some(0x1000)
+        fn symbols(&self, name: &str) -> Vec<u64> {
+            match name {
+                "jiffies" => vec![0x1000],
+                "s_next" => vec![1, 2, 3],
+                _ => Vec::new(),
+            }
         }
 
         fn near(&self, name: &str) -> Option<String> {
@@ -240,6 +291,24 @@ mod tests {
                 let sign = Infix::ALL.iter().find(|(_, known, _)| known == infix).unwrap().0;
                 format!("({} {sign} {})", full(a), full(b))
             }
+        }
+    }
+
+    #[test]
+    fn a_name_of_several_symbols_is_compared_with_each_of_them_or_refused() {
+        for (text, meant) in [
+            ("eip == s_next", "(((eip == 1) || (eip == 2)) || (eip == 3))"),
+            ("(s_next) != eip + 1", "((((eip + 1) != 1) && ((eip + 1) != 2)) && ((eip + 1) != 3))"),
+            ("eax && s_next == eip", "(eax && (((eip == 1) || (eip == 2)) || (eip == 3)))"),
+        ] {
+            assert_eq!(full(&parse(text, &Guest).unwrap()), meant, "{text}");
+        }
+        for text in
+            ["s_next", "s_next + 1 == eip", "eip < s_next", "u32[s_next]", "!s_next", "s_next == s_next"]
+        {
+            let error = parse(text, &Guest).unwrap_err();
+            let sentence = "`s_next` is ambiguous: 3 symbols have this name, at 0x1, 0x2, 0x3";
+            assert_eq!((error.message.as_str(), error.len), (sentence, 6), "{text}");
         }
     }
 
