@@ -47,7 +47,8 @@ fn processes_are_those_that_the_provider_names() {
         (found[0].name.provider.to_string(), (**found[0].processes.as_ref().unwrap()).clone())
     };
     let known = std::sync::Arc::new(std::collections::BTreeSet::from(["appln".to_owned()]));
-    let any = Processes { who: Who::Any, program: None, known, forked: false };
+    let copies = ["appln".to_owned()].into();
+    let any = Processes { who: Who::Any, program: None, known, copies, forked: false };
     let none = target(ProbeOptions::default());
     assert_eq!(processes(&none, "pid*:appln:main:entry"), ("pid*".into(), any.clone()));
     let seven = Processes { who: Who::Number(7), ..any.clone() };

@@ -75,6 +75,7 @@ mod guest_memtest86;
 mod guest_recordings;
 mod guest_source_lines;
 mod guest_travel;
+mod guest_user_symbols;
 mod handler_errors;
 mod handling;
 mod harness;

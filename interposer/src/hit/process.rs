@@ -31,7 +31,17 @@ fn holds(processes: &Processes, core: &Core, profile: Option<&dyn OsProfile>) ->
     let by_program = matches!(processes.who, Who::Name(_) | Who::Path(_));
     named
         && processes.program.as_ref().is_none_or(own)
+        && has_mapped(processes, core, profile)
         && (processes.forked || !by_program || !profile.is_forked(core))
+}
+
+/// Whether the current process may have mapped the file that the probe is in.
+fn has_mapped(processes: &Processes, core: &Core, profile: &dyn OsProfile) -> bool {
+    let mappings = profile.mappings(core, profile.current_task(core));
+    let mut files = mappings.iter().filter(|mapping| mapping.executable && !mapping.path.is_empty());
+    let may_be_it = |path: &String| processes.copies.contains(path) || !processes.known.contains(path);
+    // Where the system does not tell, the content of the page decides.
+    files.clone().next().is_none() || files.any(|mapping| may_be_it(&mapping.path))
 }
 
 /// The filters of all probe points, and cached answers about the current process.

@@ -27,6 +27,10 @@ pub struct Processes {
     /// Paths of all files that the host knows. A process whose program is at none of them runs a copy or a hard link
     /// of a known file: it was recognised by the content of a page, and counts as a process of `program`.
     pub known: Arc<BTreeSet<String>>,
+    /// The paths of the file that the probe is in, and of all files with the same bytes. Only processes pass that have one
+    /// of them mapped, or a file that the host does not know: that may be a copy. A page with the same bytes may belong to
+    /// another file.
+    pub copies: Arc<[String]>,
     /// For processes selected by program: also their forked children, until they execute another program.
     pub forked: bool,
 }

@@ -10,7 +10,7 @@ mod scan;
 mod stripped;
 mod who;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use trapline_emu::symbols::UserModule;
@@ -91,10 +91,16 @@ fn chosen<'a>(programs: Programs<'a>, wanted: &Description, who: &Who) -> Result
     let forked = programs.options.follow_fork;
     let known: Arc<BTreeSet<String>> =
         Arc::new(programs.modules.iter().map(|module| module.name().to_owned()).collect());
-    let processes =
-        |program| Arc::new(Processes { who: who.clone(), program, known: Arc::clone(&known), forked });
-    let everywhere = processes(None);
-    let of = |module: &'a Arc<UserModule>| Chosen { module, processes: Arc::clone(&everywhere) };
+    let mut equal: BTreeMap<&[u8], Vec<String>> = BTreeMap::new();
+    for module in programs.modules {
+        equal.entry(module.bytes()).or_default().push(module.name().to_owned());
+    }
+    let chosen = |module: &'a Arc<UserModule>, program| {
+        let copies = equal.get(module.bytes()).map_or_else(Arc::default, |paths| Arc::from(paths.as_slice()));
+        let (who, known) = (who.clone(), Arc::clone(&known));
+        Chosen { module, processes: Arc::new(Processes { who, program, known, copies, forked }) }
+    };
+    let of = |module: &'a Arc<UserModule>| chosen(module, None);
     let all = programs.modules.iter();
     match (field.as_str(), who) {
         (PROGRAM, Who::Path(path)) => {
@@ -103,7 +109,7 @@ fn chosen<'a>(programs: Programs<'a>, wanted: &Description, who: &Who) -> Result
         }
         (PROGRAM, _) => Ok(all
             .filter(|module| module.is_program())
-            .map(|module| Chosen { module, processes: processes(Some(module.name().to_owned())) })
+            .map(|module| chosen(module, Some(module.name().to_owned())))
             .collect()),
         (field, _) => {
             let path = if is_glob(field) { None } else { programs.files.resolve(field) };
