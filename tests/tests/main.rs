@@ -46,6 +46,7 @@ mod guest_fuzz;
 mod guest_gnumach;
 mod guest_gnumach_13;
 mod guest_gnumach_stacks;
+mod guest_kaslr;
 mod guest_linux_bad_input;
 mod guest_linux_boot;
 mod guest_linux_d;

@@ -320,6 +320,17 @@ impl Symbols {
         Self::build(&self.module, found)
     }
 
+    /// The same symbols where those from the address `from` on lie `by` bytes higher: of a kernel that was moved.
+    #[must_use]
+    pub fn moved(&self, from: u64, by: u64) -> Self {
+        let moved = |symbol: &Symbol| {
+            let is_moved = symbol.addr >= from && symbol.kind != SymbolKind::Absolute;
+            let addr = if is_moved { symbol.addr.wrapping_add(by) } else { symbol.addr };
+            Symbol { addr, ..symbol.clone() }
+        };
+        Self::build(&self.module, self.list.iter().map(moved).collect())
+    }
+
     /// The module's name.
     pub fn module(&self) -> &str {
         &self.module

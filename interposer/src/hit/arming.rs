@@ -7,8 +7,8 @@ use crate::model::{
 use crate::sources::disable_watch;
 use std::borrow::Borrow;
 use std::sync::Arc;
-use trapline_emu::Core;
 use trapline_emu::symbols::UserModule;
+use trapline_emu::{Core, PAGE};
 use trapline_rpn::LinkedProgram;
 
 /// The bytes at a `lock nop` site: in place of a call, and in place of a tail call.
@@ -277,6 +277,14 @@ fn file_byte(module: &UserModule, offset: u64) -> Result<(u8, String), InsertErr
     }
 }
 
+/// Whether nothing is in the page yet: the kernel's own code will unpack it there.
+fn is_empty(core: &Core, paddr: u64) -> bool {
+    let mut page = [0; PAGE as usize];
+    core.icount() == 0
+        && core.ram().read(paddr & !(PAGE - 1), &mut page)
+        && page.iter().all(|byte| *byte == 0)
+}
+
 /// Whether the byte at a place is the one that its program expects.
 fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertErrorKind> {
     let (found, at) = match place.address() {
@@ -287,7 +295,7 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
             }
             // `opcode` is compared with the file. A running guest may have changed its code, as Linux does at its
             // tracing sites.
-            if core.icount() > 0 {
+            if core.icount() > 0 || is_empty(core, paddr) {
                 return Ok(());
             }
             (byte[0], format!("{linear:#x}"))
@@ -297,6 +305,9 @@ fn check_opcode(core: &Core, place: &Place, expected: u8) -> Result<(), InsertEr
             let (mut found, at) = ([0; 5], format!("{linear:#x}"));
             if !core.ram().read(paddr - 1, &mut found) {
                 return Err(InsertErrorKind::NotMapped(format!("linear address {at}")));
+            }
+            if is_empty(core, paddr) {
+                return Ok(());
             }
             if found != FIVE_NOPS && found != FOUR_NOPS_AND_RET {
                 return Err(InsertErrorKind::NotFiveNops { at, found });

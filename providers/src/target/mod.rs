@@ -8,7 +8,9 @@ use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use trapline_emu::load::{ElfView, Files, Image, Width as FileWidth};
-use trapline_emu::symbols::{DwarfTypes, KernelModule, SourceLine, SymbolAt, SymbolError, Symbols, UserModule};
+use trapline_emu::symbols::{
+    DwarfTypes, KernelModule, SourceLine, SymbolAt, SymbolError, Symbols, UserModule,
+};
 use trapline_interposer::Services;
 use trapline_os::{CodePointer, KernelImage, Unwinder};
 use trapline_rpn::Width;
@@ -106,6 +108,15 @@ impl Target {
         }
         self.files = files;
         self
+    }
+
+    /// The same target with its kernel elsewhere: `image` is that of the moved kernel, whose virtual addresses are `by` bytes
+    /// higher than where it was linked.
+    #[must_use]
+    pub fn moved(&self, image: Image, by: u64) -> Self {
+        let from = self.image.plan().upper().unwrap_or(u64::MAX);
+        let (symbols, lines) = (self.symbols.moved(from, by), self.lines.moved(by));
+        Self { image, symbols, lines, worked_out: OnceLock::new(), ..self.clone() }
     }
 
     /// Sets the files that could not be read, one sentence each. A description without matches may be about one of them.

@@ -104,18 +104,25 @@ impl SourceError {
 pub(crate) struct SourceLines {
     files: Vec<Arc<[u8]>>,
     read: Arc<OnceLock<Result<Option<Dwarf>, String>>>,
+    /// How far the code is from where the files have it. Sums wrap.
+    by: u64,
 }
 
 impl SourceLines {
     /// Uses the first of `files` that has debugging information.
     pub(crate) fn new(files: Vec<Arc<[u8]>>) -> Self {
-        Self { files, read: Arc::default() }
+        Self { files, read: Arc::default(), by: 0 }
+    }
+
+    /// The same for code that was moved.
+    pub(crate) fn moved(&self, by: u64) -> Self {
+        Self { by: self.by.wrapping_add(by), ..self.clone() }
     }
 
     /// Adds `file` before the others.
     pub(crate) fn and(mut self, file: Arc<[u8]>) -> Self {
         self.files.insert(0, file);
-        Self::new(self.files)
+        Self { by: self.by, ..Self::new(self.files) }
     }
 
     fn dwarf(&self) -> Result<Option<&Dwarf>, &str> {
@@ -142,7 +149,7 @@ impl SourceLines {
 
     /// The source line of the instruction at `addr`.
     pub(crate) fn line_at(&self, addr: u64) -> Option<SourceLine> {
-        self.dwarf().ok()??.line_at(addr)
+        self.dwarf().ok()??.line_at(addr.wrapping_sub(self.by))
     }
 
     /// The parameters of the wanted functions, by name.
@@ -167,7 +174,7 @@ impl SourceLines {
         let LinePlaces { addresses, files, next } = dwarf.places(place.file, place.line);
         let mut found: Vec<u64> = Vec::new();
         let function = |addr: u64| symbols.at(addr).map(|at| at.symbol.addr);
-        for addr in addresses {
+        for addr in addresses.into_iter().map(|addr| addr.wrapping_add(self.by)) {
             let seen = function(addr).is_some_and(|start| found.iter().any(|a| function(*a) == Some(start)));
             if !seen {
                 found.push(addr);

@@ -4,6 +4,7 @@
 
 mod hardware;
 mod kinds;
+mod moved;
 mod parts;
 mod recorded;
 mod services;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use trapline_emu::devices::virtio::DiskError;
 use trapline_emu::load::linux::{CMDLINE_ON_MINIMAL, DEFAULT_CMDLINE};
-use trapline_emu::load::{ElfView, InitramfsError, LinuxEntry, LoadError, Width as FileWidth};
+use trapline_emu::load::{ElfView, Image, InitramfsError, LinuxEntry, LoadError, Width as FileWidth};
 use trapline_emu::platform::{PlatformKind, VirtioBus};
 use trapline_emu::symbols::{SymbolError, UserModule};
 use trapline_emu::{BootFiles, BootModule, CpuModel, Machine, MachineConfig, MachineError};
@@ -491,6 +492,8 @@ impl GuestBuilder {
 /// A guest that can be booted, any number of times.
 pub struct Guest {
     name: String,
+    /// What is loaded. The image of the target is that of the kernel where it will run.
+    image: Image,
     target: Arc<Target>,
     modules: Vec<BootModule>,
     initrd: Vec<u8>,
@@ -597,7 +600,7 @@ impl Guest {
             initrd: &self.initrd,
             entry: self.hardware.entry,
         };
-        machine.load(self.target.image(), &files)?;
+        machine.load(&self.image, &files)?;
         Ok(machine)
     }
 

@@ -12,6 +12,7 @@ use trapline_os::Linux;
 use trapline_providers::Target;
 
 use super::kinds::{self, Kind};
+use super::moved::{self, Place};
 use super::{Content, EMBEDDED, Guest, GuestBuilder, GuestError, ImageSource};
 use crate::files::{file_name, read_file};
 
@@ -200,7 +201,7 @@ fn build(
     let mut refused = |path: &str, error: &SymbolError| {
         notes.push(format!("the guest's file {path} cannot be probed: {error}"));
     };
-    let target = Target::new(image, symbols, users)
+    let target = Target::new(image.clone(), symbols, users)
         .with_options(builder.options.clone())
         .with_services(Services::new(&builder.services)?)
         .with_files(files, &mut refused)
@@ -213,7 +214,42 @@ fn build(
     let hardware = builder.hardware.clone();
     let embedded = matches!(builder.image, ImageSource::Embedded(_) | ImageSource::Brought { .. });
     let signed_by = builder.signed_by;
-    Ok(Guest { name, target, modules, initrd, cmdline, linux, signed_by, hardware, embedded, notes })
+    let guest = Guest {
+        name,
+        image,
+        target,
+        modules,
+        initrd,
+        cmdline,
+        linux,
+        signed_by,
+        hardware,
+        embedded,
+        notes,
+    };
+    followed(guest)
+}
+
+/// The guest with the target where its own code will put the kernel.
+fn followed(mut guest: Guest) -> Result<Guest, GuestError> {
+    match moved::place(&guest)? {
+        Place::Linked => {}
+        Place::Moved(by, image) => {
+            guest.target = Arc::new(guest.target.moved(*image, by.vaddr));
+            guest.linux = linux(guest.target.image(), guest.target.symbols(), &mut Vec::new());
+            guest.notes.push(format!(
+                "KASLR: the kernel is {:#x} bytes above its linked addresses, and {:#x} above its linked place in memory; \
+                 symbols and probes follow it",
+                by.vaddr, by.paddr
+            ));
+        }
+        Place::Unknown(icount) => guest.notes.push(format!(
+            "the place of the kernel that {} unpacks was not found in {icount} instructions: symbols and probes are at its \
+             linked addresses",
+            guest.name
+        )),
+    }
+    Ok(guest)
 }
 
 /// A whole file, shared.
