@@ -2,12 +2,15 @@
 //!
 //! The kernel inside a bzImage has no ELF symbol table, but it carries kallsyms: compressed names with their addresses,
 //! which `scripts/kallsyms.c` of Linux puts into `.rodata` in one of two orders. The addresses are offsets (u32 each) and
-//! relative_base, or words; `seqs_of_names`, an index by name, came in 6.2 and in 6.1's updates.
+//! relative_base, or words, or (in 7.2) distances from their own places; `seqs_of_names`, an index by name, came in 6.2 and in
+//! 6.1's updates. num_syms is a u32, which some releases pad to a word.
 //!
 //! ```text
 //! up to 6.3:  addresses   num_syms   names   markers   [seqs_of_names]   token_table   token_index
 //! from 6.4:   num_syms   names   markers   token_table   token_index   addresses   seqs_of_names
 //! ```
+//!
+//! The form is found by what agrees, never by the release.
 //!
 //! No symbol gives their place, so they are found by their structure, from the end: 256 ascending offsets after the 256
 //! strings that they point to; before these the ascending markers, one for each 256 names; before these the names,
@@ -43,8 +46,8 @@ pub enum KallsymsError {
     NoTokens,
     /// Tokens, but nothing before them that fits.
     #[error(
-        "kallsyms is damaged: before its token table at file offset {at:#x} no list of names agrees with \
-         markers after it"
+        "kallsyms is damaged, or has a layout that is not known: before its token table at file offset {at:#x} no list of \
+         names agrees with markers after it; give the kernel's symbols with --sym"
     )]
     NoNames {
         /// File offset of the token table.
@@ -52,8 +55,8 @@ pub enum KallsymsError {
     },
     /// Names, but no addresses.
     #[error(
-        "kallsyms is damaged: the addresses of its {count} symbols are not there, or do not place _text at \
-         {text:#x}, where the image has its text"
+        "kallsyms is damaged, or has a layout that is not known: the addresses of its {count} symbols are not there, or do \
+         not place _text at {text:#x}, where the image has its text; give the kernel's symbols with --sym"
     )]
     NoAddresses {
         /// num_syms.
@@ -87,7 +90,7 @@ pub(super) fn kallsyms(view: &ElfView<'_>) -> Result<Vec<Symbol>, SymbolError> {
     for section in data {
         let bytes = view.section_bytes(section)?;
         let start = usize::try_from(section.offset).unwrap_or(usize::MAX);
-        match Tables::find(bytes, start, view) {
+        match Tables::find(bytes, (start, section.addr), view) {
             Ok(tables) => return Ok(tables.symbols(view)?),
             Err(KallsymsError::NoTokens) => {}
             Err(error) => failed = error,
@@ -116,11 +119,13 @@ enum Addresses {
     Relative { at: usize, base: u64 },
     /// i32 each: from 0 on a number of its own (a per-CPU offset), below it `base - 1 - offset`.
     PerCpu { at: usize, base: u64 },
+    /// i32 each: the distance from its own place, the first of which has the address `first`.
+    Distance { at: usize, first: u64 },
 }
 
 impl<'a> Tables<'a> {
-    /// `start` is the section's file offset, for messages.
-    fn find(bytes: &'a [u8], start: usize, view: &ElfView<'_>) -> Result<Self, KallsymsError> {
+    /// `start` is the section's file offset, for messages, and `addr` its address.
+    fn find(bytes: &'a [u8], (start, addr): (usize, u64), view: &ElfView<'_>) -> Result<Self, KallsymsError> {
         let word = match view.width() {
             Width::Bits32 => 4,
             Width::Bits64 => 8,
@@ -131,12 +136,16 @@ impl<'a> Tables<'a> {
             find_names(bytes, table, word).ok_or(KallsymsError::NoNames { at: start + table })?;
         let addresses = Addresses::Absolute { at: 0 };
         let mut tables = Self { bytes, tokens, index_end, names, count, addresses };
-        tables.addresses = tables.find_addresses(word, view)?;
+        tables.addresses = tables.find_addresses((word, addr), view)?;
         Ok(tables)
     }
 
-    /// The form of addresses under which `_text` lies where the image's text begins.
-    fn find_addresses(&self, word: usize, view: &ElfView<'_>) -> Result<Addresses, KallsymsError> {
+    /// The form of addresses under which `_text` lies where the image's text begins; the section is at `addr`.
+    fn find_addresses(
+        &self,
+        (word, addr): (usize, u64),
+        view: &ElfView<'_>,
+    ) -> Result<Addresses, KallsymsError> {
         let text = text_start(view);
         let failed = KallsymsError::NoAddresses { count: self.count, text };
         let mut index = None;
@@ -148,7 +157,7 @@ impl<'a> Tables<'a> {
             }
         }
         let index = index.ok_or(failed.clone())?;
-        let end = self.names - word;
+        let end = self.names.saturating_sub(word);
         let mut forms = Vec::new();
         if let Some(base_at) = end.checked_sub(word)
             && let Some(at) = base_at.checked_sub((self.count * 4).next_multiple_of(word))
@@ -163,6 +172,8 @@ impl<'a> Tables<'a> {
             forms.extend([Addresses::Relative { at, base }, Addresses::PerCpu { at, base }]);
         }
         forms.push(Addresses::Absolute { at });
+        let at = self.index_end.next_multiple_of(4);
+        forms.push(Addresses::Distance { at, first: addr.wrapping_add(at as u64) });
         let places_text = |form: &Addresses| match *form {
             // A value not below 0 is a per-CPU offset, which `_text` cannot be.
             Addresses::PerCpu { at, .. } if self.is_per_cpu_offset(at, index) => false,
@@ -182,6 +193,10 @@ impl<'a> Tables<'a> {
             Addresses::Absolute { at } => word_at(self.bytes, at + index * word, word)?,
             Addresses::Relative { at, base } => {
                 base.wrapping_add(word_at(self.bytes, at + index * 4, 4)?) & mask
+            }
+            Addresses::Distance { at, first } => {
+                let distance = word_at(self.bytes, at + index * 4, 4)? as u32 as i32;
+                first.wrapping_add(index as u64 * 4).wrapping_add_signed(distance.into()) & mask
             }
             Addresses::PerCpu { at, base } => match word_at(self.bytes, at + index * 4, 4)? as u32 as i32 {
                 offset if offset >= 0 => offset as u64,
@@ -375,13 +390,17 @@ fn entry(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
 fn names_before(bytes: &[u8], markers: &Markers, word: usize, budget: &mut usize) -> Option<(usize, usize)> {
     let highest = markers.at.checked_sub(*markers.list.last()?)?;
     (0..=highest.min(STRIDE * MAX_NAME)).map(|back| highest - back).find_map(|start| {
-        if start % word != 0 {
+        if start % 4 != 0 {
             return None;
         }
-        let count = word_at(bytes, start.checked_sub(word)?, word)?;
-        let count = usize::try_from(count).ok().filter(|count| (1..=MAX_SYMBOLS).contains(count))?;
-        (count.div_ceil(STRIDE) == markers.list.len() && names_agree(bytes, start, count, markers, budget))
+        // Padded to a word, or not.
+        [word, 4].into_iter().filter(|size| start % size == 0).find_map(|size| {
+            let count = word_at(bytes, start.checked_sub(size)?, size)?;
+            let count = usize::try_from(count).ok().filter(|count| (1..=MAX_SYMBOLS).contains(count))?;
+            (count.div_ceil(STRIDE) == markers.list.len()
+                && names_agree(bytes, start, count, markers, budget))
             .then_some((start, count))
+        })
     })
 }
 

@@ -20,7 +20,12 @@ enum Form {
     Absolute,
     Relative,
     PerCpu,
+    /// As in Linux 7.2, with its order and without padding to words.
+    Distance,
 }
+
+/// Where the tables of a test are.
+const RODATA: u64 = 0x20_0000;
 
 /// Tables as scripts/kallsyms.c writes them, with two tokens of several characters; in the order of 6.4 the addresses
 /// come last.
@@ -32,7 +37,9 @@ fn tables_in_order(symbols: &[(u64, String)], word: usize, form: Form, seqs: boo
     let mut tokens: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte.max(1)]).collect();
     tokens[1] = b"static_".to_vec();
     tokens[2] = b"function_".to_vec();
-    let pad = |out: &mut Vec<u8>| out.resize(out.len().next_multiple_of(word), 0);
+    let (of_7_2, of_6_4) = (form == Form::Distance, of_6_4 || form == Form::Distance);
+    let unit = if of_7_2 { 4 } else { word };
+    let pad = |out: &mut Vec<u8>| out.resize(out.len().next_multiple_of(unit), 0);
     let put = |out: &mut Vec<u8>, value: u64| out.extend_from_slice(&value.to_le_bytes()[..word]);
     let addresses = |out: &mut Vec<u8>| {
         for (addr, _) in symbols {
@@ -41,10 +48,14 @@ fn tables_in_order(symbols: &[(u64, String)], word: usize, form: Form, seqs: boo
                 Form::Relative => out.extend_from_slice(&((addr - TEXT) as u32).to_le_bytes()),
                 Form::PerCpu if *addr < TEXT => out.extend_from_slice(&(*addr as u32).to_le_bytes()),
                 Form::PerCpu => out.extend_from_slice(&(-1 - (addr - TEXT) as i32).to_le_bytes()),
+                Form::Distance => {
+                    let own = RODATA + out.len() as u64;
+                    out.extend_from_slice(&(addr.wrapping_sub(own) as u32).to_le_bytes());
+                }
             }
         }
         pad(out);
-        if form != Form::Absolute {
+        if matches!(form, Form::Relative | Form::PerCpu) {
             put(out, TEXT);
         }
     };
@@ -56,7 +67,7 @@ fn tables_in_order(symbols: &[(u64, String)], word: usize, form: Form, seqs: boo
     if !of_6_4 {
         addresses(&mut out);
     }
-    put(&mut out, symbols.len() as u64);
+    out.extend_from_slice(&(symbols.len() as u64).to_le_bytes()[..unit]);
     let (start, mut markers) = (out.len(), Vec::new());
     for (index, (_, name)) in symbols.iter().enumerate() {
         if index % STRIDE == 0 {
@@ -94,7 +105,7 @@ fn tables_in_order(symbols: &[(u64, String)], word: usize, form: Form, seqs: boo
 fn kernel(wide: bool, data: Vec<u8>) -> Vec<u8> {
     let mut elf = TestElf::kernel(wide, 0);
     let size = data.len() as u64;
-    let (name, kind, flags, addr) = (".rodata", 1, 2, 0x20_0000);
+    let (name, kind, flags, addr) = (".rodata", 1, 2, RODATA);
     elf.sections.push(TestSection { name, kind, flags, addr, data, size, link: 0, entry_size: 0 });
     elf.build()
 }
@@ -111,7 +122,7 @@ fn every_form_of_address_is_read() {
         (true, 8, true, true),
     ];
     for (wide, word, seqs, of_6_4) in cases {
-        for form in [Form::Absolute, Form::Relative, Form::PerCpu] {
+        for form in [Form::Absolute, Form::Relative, Form::PerCpu, Form::Distance] {
             let mut wanted = sample();
             if form == Form::PerCpu {
                 wanted.insert(0, (0x1c0, "Acurrent_task".to_owned()));
