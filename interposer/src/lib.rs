@@ -23,11 +23,10 @@ mod sources;
 
 pub use d::{DClause, DDrops, DFault, DSetup, DVariable};
 pub use hit::{
-    CoreFile, DumpTaker, HandlerState, HandlerTrace, Interposer, InterposerConfig, NotedHit,
-    Output, PointView, ProbeNames, ProgramView, RefusedRecords, SavedInterposer, Service, ServiceCall,
-    ServiceEffect, ServiceError, Services, StoredInterposer, StoredInterposerError, SymbolNames, Thrown,
-    Traces, Trial, TrialRun, TrialState, View, Written, all_writable, can_write, is_writable,
-    processor_register,
+    CoreFile, DumpTaker, HandlerState, HandlerTrace, Interposer, InterposerConfig, NotedHit, Output,
+    PointView, ProbeNames, ProgramView, RefusedRecords, SavedInterposer, Service, ServiceCall, ServiceEffect,
+    ServiceError, Services, StoredInterposer, StoredInterposerError, SymbolNames, Thrown, Traces, Trial,
+    TrialRun, TrialState, View, Written, all_writable, can_write, is_writable, processor_register,
 };
 pub use model::difference;
 pub use model::{

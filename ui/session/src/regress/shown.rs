@@ -40,10 +40,9 @@ impl Shown {
         // Where that fails, nothing is left.
         if session.has_d() && session.apply(Command::End).is_ok() {
             let Ok(()) = session.pass_records(&mut self);
-            let target = Arc::clone(session.target());
             for end in session.d_ends() {
                 let consumer = self.consumer(end.id, &end.setup);
-                let shown = consumer.show_end(end.aggregations, &|address| target.d_symbol(address), None);
+                let shown = consumer.show_end(end.aggregations, &session.names(), None);
                 // Writing to memory cannot fail.
                 let _ = shown.and_then(|shown| self.sink.d(&shown));
             }
@@ -68,14 +67,13 @@ impl Observer for Shown {
             let _ = self.sink.record(record, names);
             return Ok(());
         };
-        let symbols = |address| names.of_address(address);
         let firing = Firing {
             name: probe.name,
             id: probe.id,
             clause: header.major,
             time: header.time_ns,
             thread: header.pid.into(),
-            symbols: &symbols,
+            symbols: names,
         };
         let shown = self.consumer(id, setup).show(firing, record.data, None);
         let _ = shown.and_then(|shown| self.sink.d(&shown));
