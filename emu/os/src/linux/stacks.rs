@@ -102,7 +102,7 @@ impl SwitchedLayout {
     /// pointer into the task.
     pub(super) fn from_code(plan: &LoadPlan, symbols: &Symbols) -> Option<Self> {
         let bits = plan.width.bits();
-        let function = symbols.lookup("__switch_to_asm")?;
+        let function = symbols.sole("__switch_to_asm")?;
         let bytes = plan.bytes_at(function.addr, usize::try_from(function.size.min(SWITCH)).ok()?)?;
         let mut pushed = Vec::new();
         for i in &mut Decoder::with_ip(bits, &bytes, function.addr, DecoderOptions::NONE) {
