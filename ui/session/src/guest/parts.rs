@@ -214,19 +214,8 @@ fn build(
     let hardware = builder.hardware.clone();
     let embedded = matches!(builder.image, ImageSource::Embedded(_) | ImageSource::Brought { .. });
     let signed_by = builder.signed_by;
-    let guest = Guest {
-        name,
-        image,
-        target,
-        modules,
-        initrd,
-        cmdline,
-        linux,
-        signed_by,
-        hardware,
-        embedded,
-        notes,
-    };
+    let guest =
+        Guest { name, image, target, modules, initrd, cmdline, linux, signed_by, hardware, embedded, notes };
     followed(guest)
 }
 
