@@ -487,7 +487,7 @@ fn guest_linux_structs_of_a_32_bit_program_are_not_read_by_the_layout_of_64_bits
     let ran = trapline_from_init(folder.path(), &args);
     assert_eq!(ran.code, 0, "{}", ran.err);
     let of = |call: &str| ran.out.lines().find(|line| line.contains(call) && line.contains("name=user"));
-    let (write, sleep) = (of("syscall:vmlinux:writev").unwrap(), of("syscall:vmlinux:nanosleep").unwrap());
+    let (write, pause) = (of("syscall:vmlinux:writev").unwrap(), of("syscall:vmlinux:nanosleep").unwrap());
     assert!(write.contains("vec=0x") && !write.contains("iov_base"), "{write}");
-    assert!(sleep.contains("rqtp=0x") && !sleep.contains("tv_nsec"), "{sleep}");
+    assert!(pause.contains("rqtp=0x") && !pause.contains("tv_nsec"), "{pause}");
 }

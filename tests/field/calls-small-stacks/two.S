@@ -1,4 +1,4 @@
-/* Two stacks of 512 bytes, one behind the other. `work` is called on the lower one, and within that call on the higher one. */
+/* Two stacks of 512 bytes, one after the other. `work` is called on the lower one, and within that call on the higher one. */
 .text
 .globl main32
 main32:

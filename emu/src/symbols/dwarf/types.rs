@@ -319,7 +319,7 @@ impl Describing<'_> {
                     (!raw.declared).then(|| raw.parts.iter().map(|part| self.member(part)).collect());
                 CType::Composite { union: raw.tag == dw::DW_TAG_union_type, name, size: raw.size, members }
             }
-            // Of one that is only declared nobody knows how large it is.
+            // The size of one that is only declared is unknown.
             dw::DW_TAG_enumeration_type if raw.declared => CType::Void,
             dw::DW_TAG_enumeration_type => self.enumeration(raw),
             dw::DW_TAG_typedef => CType::Typedef { name, to },
