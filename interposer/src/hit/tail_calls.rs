@@ -170,9 +170,9 @@ impl Interposer {
         let found = if any { self.tail_calls.take(slot, trap.linear, thread) } else { Vec::new() };
         for Leaving { probe, ip, .. } in found {
             self.fire_returned(core, probe, ip);
-            // Its record does not depend on the next instruction.
-            self.recorder.channels.begin_hit();
         }
+        // No record so far depends on the instruction here: it may fault.
+        self.recorder.channels.begin_hit();
         self.sites.probes_at(trap.patch as usize).is_empty()
     }
 }
