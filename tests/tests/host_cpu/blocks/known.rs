@@ -17,10 +17,13 @@ pub fn is_left_out(i: &Instruction) -> bool {
     match i.mnemonic() {
         // Digits that are none are undefined.
         M::Fbld => true,
-        // They may unmask exceptions. What the status word holds beside exceptions is mostly undefined.
-        M::Ldmxcsr | M::Fldcw | M::Fnstsw => true,
+        // They may unmask exceptions, show denormal operands, or hide stack faults. What the status word holds beside exceptions
+        // is mostly undefined.
+        M::Ldmxcsr | M::Fldcw | M::Stmxcsr | M::Fnstsw | M::Fnclex | M::Fninit => true,
         // A register may say any bit of memory.
         M::Bt | M::Bts | M::Btr | M::Btc => memory,
+        // The engine zeroes the upper half of RAX where it succeeds.
+        M::Cmpxchg => memory && i.op1_register().size() == 4,
         // Undefined for a count above 16.
         M::Shld | M::Shrd => i.op1_register().size() == 2,
         // CPUs do not round them alike; emu/tests/x87.rs compares them.

@@ -82,6 +82,8 @@ fn extended(rng: &mut Rng) -> [u8; 10] {
     };
     let mantissa = match rng.below(6) {
         0 if head == 0 => rng.below(4),
+        // The engine takes pseudo-denormal numbers for others (docs/cpu-model.md).
+        _ if head == 0 => rng.next() >> 1,
         0 => 1 << 63,
         // The engine does not make the signaling NaNs quiet that it loads or stores (docs/cpu-model.md).
         _ if head == 0x7fff => rng.next() | 3 << 62,
