@@ -325,7 +325,8 @@ pub(crate) fn is_refused_mov(i: &Instruction) -> bool {
 
 /// Whether the last prefix is a REX with R.
 fn has_rex_r(bytes: &[u8]) -> bool {
-    bytes.iter().find(|byte| !LEGACY_PREFIXES.contains(byte)).is_some_and(|byte| byte & 0xf4 == 0x44)
+    let prefixes = bytes.iter().take_while(|byte| LEGACY_PREFIXES.contains(byte) || **byte & 0xf0 == 0x40);
+    prefixes.last().is_some_and(|byte| byte & 0xf4 == 0x44)
 }
 
 /// Bytes that a CPU looks at before it raises #UD; `None` when it does not, or when there are too few of them to know.
