@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::diag::Diagnostics;
 use crate::instructions::Op;
-use crate::ppdf::Signed;
+use crate::signature::Signed;
 use crate::source::{Sources, Span};
 
 /// The kind of the module named in the file header (`modtype =`).

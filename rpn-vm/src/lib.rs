@@ -32,6 +32,7 @@ mod print;
 mod regs;
 mod routines;
 pub mod services;
+mod signature;
 mod source;
 mod verify;
 mod vm;

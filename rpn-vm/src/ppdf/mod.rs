@@ -18,7 +18,6 @@ mod write;
 pub use disassemble::disassemble;
 pub use error::{PpdfError, UnwritableError};
 pub use read::Ppdf;
-pub(crate) use sign::Signed;
 pub use sign::{KeyError, SigningKey, VerifyingKey};
 pub use write::{write, write_as_read};
 

@@ -1,8 +1,9 @@
 //! The container of a PPDF file: header, sections, signature and checksum. Other files read the content of sections.
 
 use super::error::PpdfError;
-use super::sign::{ED25519, SIGNATURE_BYTES, Signed, SigningKey, VerifyingKey};
+use super::sign::{ED25519, SigningKey, VerifyingKey};
 use super::{CHECKSUM, HEADER, MAGIC, MAX_FILE, SECTION_HEAD, SECTIONS, SIGNATURE, VERSION};
+use crate::signature::{SIGNATURE_BYTES, Signed};
 
 /// One section: its content and the offset of the content.
 #[derive(Debug, Clone, Copy)]

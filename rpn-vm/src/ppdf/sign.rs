@@ -11,17 +11,6 @@ use ed25519_dalek::pkcs8::{DecodePrivateKey, DecodePublicKey, EncodePrivateKey, 
 use ed25519_dalek::{Signature, Signer};
 use thiserror::Error;
 
-/// Bytes of a signature section: algorithm, key, signature.
-pub(super) const SIGNATURE_BYTES: usize = 4 + 32 + 64;
-/// The signature of a file that was read, and what it takes to write the same file again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Signed {
-    /// The file's minor version, which is signed too.
-    pub(super) minor: u16,
-    /// The content of its section.
-    pub(super) section: [u8; SIGNATURE_BYTES],
-}
-
 /// The number of Ed25519.
 pub(super) const ED25519: u32 = 1;
 
