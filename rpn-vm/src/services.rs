@@ -41,7 +41,7 @@ pub const DTI_LOG: u64 = 7;
 pub const OBSERVING: u64 = 0x1_0000;
 /// First number of those that may change the guest, and so the end of those that only observe.
 pub const CHANGING: u64 = 0x2_0000;
-/// What stands before the name of a registered service, where a program names it as a symbol.
+/// The prefix of a registered service's name, where a program names it as a symbol.
 pub const PREFIX: &str = "service:";
 
 /// Whether a service changes neither the guest nor the length of the run; false for a number that none can have.
