@@ -164,7 +164,7 @@ fn an_answer_that_standard_output_does_not_take_is_an_error() {
         let ran = finish(left);
         assert_eq!(ran.code, 141, "{line}: {}", ran.err);
         assert!(!ran.err.contains("cannot write"), "{line}: {}", ran.err);
-        // What is thrown away is written, by whoever opened it and however.
+        // A device that throws data away is no closed stream, even if it was opened for reading and writing.
         for redirected in ["> /dev/null", "1<> /dev/null"] {
             let ran = run(folder.path(), line, &format!("2> /dev/null < /dev/null {redirected}"));
             assert_eq!(ran.code, plain.code, "{line} {redirected}");
