@@ -112,7 +112,7 @@ fn sinks_say_what_a_stack_trace_says() {
     json.record(&view, &nothing).unwrap();
     json.record(&RecordView { data: &data[1..], ..view }, &nothing).unwrap();
     let expected = concat!(
-        r#"{"type":"stack-trace","seq":2,"icount":0,"ip":"0x10","symbol":null,"major":0,"minor":0,"trace":"#,
+        r#"{"type":"stack-trace","seq":2,"icount":0,"time_ns":0,"ip":"0x10","symbol":null,"major":0,"minor":0,"trace":"#,
         r#"{"module":"vmlinux","offset":"0x1f91","id":77,"major":3,"minor":1,"records":[{"code":"0x20","#,
         r#""handler":8,"parm1":"0x0","parm2":"0x5","frames":[{"called":11,"return":7,"stack":[],"#,
         r#""lv":["0x1","0xffffffff"],"gv":[]},{"called":0,"return":null,"stack":["0x11"],"lv":[],"#,
