@@ -66,7 +66,8 @@ fn of_the_guest(console: &str) -> BTreeMap<&str, Vec<u64>> {
 
 /// What ours have seen.
 fn of_ours(out: &str) -> BTreeMap<&str, Vec<Ours>> {
-    let (mut found, mut open): (BTreeMap<&str, Vec<Ours>>, BTreeMap<(&str, &str), u64>) = Default::default();
+    let mut found = BTreeMap::<&str, Vec<Ours>>::new();
+    let mut open = BTreeMap::<(&str, &str), u64>::new();
     for line in out.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {

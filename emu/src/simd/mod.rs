@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(Operation::Phaddw.apply(a, a, 0, 16), 0xffff_0003_7fff_0007_ffff_0003_7fff_0007);
         assert_eq!(Operation::Phaddsw.apply(a, a, 0, 16), 0xffff_0003_8000_0007_ffff_0003_8000_0007);
         assert_eq!(Operation::Pmulhrsw.apply(0x8000, 0x8000, 0, 8), 0x8000);
-        assert_eq!(Operation::Palignr.apply(0x11, 0x22_0000_0000_0000_00, 7, 8), 0x1122);
+        assert_eq!(Operation::Palignr.apply(0x11, 0x2200_0000_0000_0000, 7, 8), 0x1122);
         assert_eq!(Operation::Palignr.apply(0x1100, 0x22, 9, 8), 0x11);
         assert_eq!(Operation::Pshufb.apply(0x0807_0605_0403_0201, 0x8007_0f00, 0, 8), 0x0101_0101_0008_0801);
         assert_eq!(Operation::Pabsw.apply(0, 0x8000_ffff, 0, 8), 0x8000_0001);

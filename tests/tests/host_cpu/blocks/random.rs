@@ -56,12 +56,12 @@ fn word(rng: &mut Rng) -> u64 {
     let single = |rng: &mut Rng| match rng.below(3) {
         0 => u64::from(pick(rng, &SINGLES)) | (rng.below(2) << 31),
         // Near 1: sums cancel, and products round.
-        1 => 0x3f00_0000 + rng.below(0x0200_0000) | (rng.below(2) << 31),
+        1 => (0x3f00_0000 + rng.below(0x0200_0000)) | (rng.below(2) << 31),
         _ => rng.below(1 << 32),
     };
     match rng.below(8) {
         0 => pick(rng, &DOUBLES) | rng.below(2) << 63,
-        1 => (0x3fe0 << 48) + rng.below(0x40 << 48) | rng.below(2) << 63,
+        1 => ((0x3fe0 << 48) + rng.below(0x40 << 48)) | (rng.below(2) << 63),
         2 | 3 => single(rng) | single(rng) << 32,
         4 => rng.below(40).wrapping_sub(20),
         5 => 1 << rng.below(64),
