@@ -69,8 +69,8 @@ fn a_program_registers_services_that_handlers_call_by_name() {
     let expected = "difference of stack pointers: [0], observes only: true\n\
                     the sum of the bytes on top is right: true, observes only: true\n\
                     set: [4d], observes only: false\n\
-                    cheat: [28000], observes only: true\n\
-                    `--rpn fbt::do_fork:entry` cannot be inserted: no service `nothing` is registered\n\
+                    cheat: [ba], observes only: true\n\
+                    --rpn:1:27: error: no service `nothing` is registered\n\
                     the service sum is registered already\n";
     assert_eq!(ran.out, expected);
 }

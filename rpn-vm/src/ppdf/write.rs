@@ -32,7 +32,7 @@ pub fn write(program: &Program, key: Option<&SigningKey>) -> Result<Vec<u8>, Unw
 /// without a signature.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_as_read(program: &Program) -> Result<Vec<u8>, UnwritableError> {
     match program.signed_file() {
         Some((bytes, _)) => Ok(bytes),
