@@ -166,7 +166,7 @@ fn known_of_intel(i: &Instruction, has: &dyn Fn(u8) -> bool, rex: u8) -> Option<
 }
 
 /// Whether the host's CPU is one of Intel's.
-fn is_intel() -> bool {
+pub fn is_intel() -> bool {
     static INTEL: OnceLock<bool> = OnceLock::new();
     *INTEL.get_or_init(|| std::fs::read_to_string("/proc/cpuinfo").unwrap().contains("GenuineIntel"))
 }

@@ -84,6 +84,11 @@ pub fn of(instructions: &[Instruction], host: &State, guest: &State) -> Known {
         end <= after
     });
     let done = done.count();
+    // HLT, which is in no block, has raised #GP where all were executed.
+    let faulting = instructions.get(done).filter(|_| host.fault.is_some());
+    if faulting.is_some_and(is_mmx) {
+        return Known::Skipped("an MMX instruction whose operand faults: the engine has entered MMX state");
+    }
     let instructions = &instructions[..done];
     let has = |mnemonics: &[M]| instructions.iter().any(|i| mnemonics.contains(&i.mnemonic()));
     if host.status & STACK_FAULT != 0 {
