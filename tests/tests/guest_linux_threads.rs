@@ -117,14 +117,14 @@ fn guest_linux_vtimestamp_counts_the_instructions_of_the_thread_alone() {
     let (mut compared, mut slept) = (0, 0);
     for line in out.lines() {
         let numbers: Vec<u64> = line.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
-        match (&line[..1], &numbers[..]) {
-            ("S", &[before, next, now]) => {
+        match (line.get(..1), &numbers[..]) {
+            (Some("S"), &[before, next, now]) => {
                 if let Some((_, since)) = runs.filter(|(thread, _)| *thread == before) {
                     *own.entry(before).or_default() += now - since;
                 }
                 runs = Some((next, now));
             }
-            ("V", &[thread, now, vtimestamp, timestamp]) => {
+            (Some("V"), &[thread, now, vtimestamp, timestamp]) => {
                 let Some((running, since)) = runs else { continue };
                 assert_eq!(running, thread);
                 let ran = own.get(&thread).copied().unwrap_or(0) + (now - since);
