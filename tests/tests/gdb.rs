@@ -580,7 +580,7 @@ end
         );
         assert_eq!(told(&out, "functions"), "['do_fork', 'do_fork', 'do_fork']", "{out}{err}");
         assert_eq!(out.matches("same True").count(), 2, "{out}");
-        assert!(out.contains("`exit 1` of a handler asks for a debugger"), "{out}{err}");
+        assert!(err.contains("`exit 1` of a handler asks for a debugger"), "{out}{err}");
         let plain = trapline(&root(), &["run", "embedded:ia32", "--mem", "32M", "-q", "--digest"]);
         let digest = plain.err.lines().find_map(|line| line.strip_prefix("digest ")).unwrap();
         assert!(out.contains(digest), "{out}");

@@ -10,7 +10,7 @@ use trapline_session::{
 
 /// The part of a file that is not the machine's, and its version.
 const PART: &str = "session";
-const VERSION: u16 = 7;
+const VERSION: u16 = 8;
 /// The instruction count of the session that inputs modify, and how far a restored one runs.
 const AT: u64 = 300_000;
 const STEPS: u64 = 2_000;

@@ -168,6 +168,7 @@ pub fn assert_same(event: &Event, record: &Json, word: usize) {
     for (name, value) in record.as_object().unwrap() {
         let right = match (name.as_str(), value) {
             ("type" | "probe" | "id" | "data", _) => continue,
+            ("time_ns", value) => i128::from(event.nanoseconds) == number(value),
             ("cpu", value) => field("cpu_id") == &Value::Number(number(value)),
             ("symbol", Json::Null) => field(name) == &Value::Text(" ".to_owned()),
             // An empty text is one space.

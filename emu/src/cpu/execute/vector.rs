@@ -4,7 +4,6 @@ use super::Place;
 use crate::cpu::Cpu;
 use crate::cpu::fault::Fault;
 use crate::cpu::outcome::{Accesses, Done, Then};
-use crate::engine::Model;
 use crate::isa::decode;
 use crate::mmu::Access;
 use crate::simd::{Operation, strings};
@@ -58,9 +57,6 @@ impl Cpu {
     pub(in crate::cpu) fn choose(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Result<Done, Fault> {
         use Mnemonic as M;
         let double = matches!(i.mnemonic(), M::Minpd | M::Minsd | M::Maxpd | M::Maxsd);
-        if double && self.model == Model::Ia32 {
-            return Err(Fault::ud());
-        }
         self.sse_ready()?;
         let Some(b) = self.vector(i, 1, told)? else { return Ok(Done::ByEngine(Then::Nothing)) };
         let a = self.vector_register(i.op0_register());

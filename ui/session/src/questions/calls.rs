@@ -264,7 +264,7 @@ impl Book {
         let (pid, name) = self.reader.task(core).unzip();
         let argument = |n| site.arguments.argument(core, Argument::Number(n)).ok();
         let arguments = (0..ARGUMENTS).map_while(argument).collect();
-        let back = CodeAddress::of(core, caller).linear;
+        let back = CodeAddress::of(core, caller);
         self.open.push(Open {
             call: self.all.len(),
             began: moment,
@@ -272,7 +272,7 @@ impl Book {
             place,
             caller,
             word,
-            back,
+            back: back.linear,
             task,
             jumps: false,
         });
@@ -284,7 +284,7 @@ impl Book {
             arguments,
             function: core.linear_ip(),
             caller,
-            caller_symbol: self.reader.naming(&self.target, core).name(CodePointer::Return(back)),
+            caller_symbol: back.call_symbol(&mut self.reader.naming(&self.target, core)),
             depth,
             left: Left::Unfinished,
             returned: None,

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use trapline_providers::{MatchError, find};
 use trapline_rpn::Diagnostics;
 
 use super::grammar::{Assertion, Claim, OfProgram, Operator, Quantity, Relation, Value, parse};
@@ -260,7 +259,7 @@ impl Case {
                 Ok(Reply::Action { name: program, .. }) => drop(inserted.insert(name, program)),
                 Ok(_) => {}
                 Err(error) => {
-                    let (error, more) = (Box::new(error), meant(&name, guest, first));
+                    let (error, more) = (Box::new(error), meant(first));
                     return Err(CaseError::Probe { file, line, error, more });
                 }
             }
@@ -343,27 +342,14 @@ fn of_program(session: &Session, name: &str) -> Result<Option<(u64, u64)>, Comma
     }
 }
 
-/// What a name may stand for that is neither that of a program nor a description of probes.
-fn meant(name: &str, guest: &Guest, first: &Session) -> String {
-    let mut more = String::new();
-    // The name of a function alone is no description of its entry.
-    if !name.contains(':') {
-        let whole = format!("fbt::{}:entry", name.trim());
-        match find(guest.target(), &whole) {
-            Ok(_) => more = format!("; did you mean {whole}?"),
-            Err(MatchError::Nothing { near, .. }) => {
-                more = near.first().map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-            }
-            Err(_) => {}
-        }
-    }
+/// The programs of a recording, for a name that is neither one of theirs nor a description of probes.
+fn meant(first: &Session) -> String {
     let programs = first.interposer().map(|interposer| interposer.programs()).unwrap_or_default();
     let names: Vec<String> = programs.iter().map(|program| format!("`{}`", program.name)).collect();
-    let own = match names.as_slice() {
+    match names.as_slice() {
         [] => String::new(),
         names => format!("; the recording's programs are {}", names.join(", ")),
-    };
-    more + &own
+    }
 }
 
 /// A value, or the error.

@@ -31,8 +31,17 @@ impl CodeAddress {
 
     /// Its symbol: that of the linear address, else that of the address where the instruction is linked.
     pub fn symbol(self, naming: &mut Naming<'_>) -> Option<String> {
-        let linear = naming.name(CodePointer::At(self.linear));
-        linear.or_else(|| naming.name(CodePointer::At(self.linked?)))
+        self.name(CodePointer::At, naming)
+    }
+
+    /// The symbol of the call that returns to it.
+    pub fn call_symbol(self, naming: &mut Naming<'_>) -> Option<String> {
+        self.name(CodePointer::Return, naming)
+    }
+
+    fn name(self, pointer: fn(u64) -> CodePointer, naming: &mut Naming<'_>) -> Option<String> {
+        let linear = naming.name(pointer(self.linear));
+        linear.or_else(|| naming.name(pointer(self.linked?)))
     }
 }
 
