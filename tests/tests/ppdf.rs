@@ -389,8 +389,6 @@ fn only_a_signed_file_enters_a_run_that_requires_one_whatever_the_way() {
         &["run", "embedded:ia32", "-p", &signed, "-s", &d],
         &["run", "embedded:ia32", "--restore", &with_clause],
         &["record", "embedded:ia32", "-o", &out, "-n", body],
-        &["tui", "embedded:ia32", "-n", body],
-        &["tui", &of_unsigned],
         &["fuzz", "embedded:ia32", "--findings", &found, "--rpn", rpn],
         &["replay", &of_unsigned],
         &["replay", &of_d],

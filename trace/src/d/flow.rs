@@ -12,6 +12,8 @@ use super::values::Firing;
 const COLUMNS: usize = 41;
 /// Columns of each level.
 const STEP: usize = 2;
+/// Most columns of indentation: what is called deeper stands below it.
+const MOST_INDENT: usize = STEP * MOST_CALLS;
 /// Most calls of a thread that are waited for: a function that never returns must not fill the memory.
 const MOST_CALLS: usize = 1024;
 
@@ -62,7 +64,7 @@ impl Flow {
         let mut duration = None;
         let shown = match step {
             Step::Entry => {
-                let shown = format!("{:indent$} {}> ", "", dash(call), indent = self.indent);
+                let shown = format!("{} {}> ", self.blanks(), dash(call));
                 self.indent += STEP;
                 self.enter(firing);
                 shown
@@ -70,11 +72,15 @@ impl Flow {
             Step::Return => {
                 self.indent = self.indent.saturating_sub(STEP);
                 duration = self.leave(firing);
-                format!("{:indent$} <{} ", "", dash(call), indent = self.indent)
+                format!("{} <{} ", self.blanks(), dash(call))
             }
-            Step::Neither => format!("{:indent$}| ", "", indent = self.indent),
+            Step::Neither => format!("{}| ", self.blanks()),
         };
         (shown, duration)
+    }
+
+    fn blanks(&self) -> String {
+        " ".repeat(self.indent.min(MOST_INDENT))
     }
 
     fn enter(&mut self, firing: Firing<'_>) {

@@ -293,7 +293,7 @@ impl Book {
             insns: None,
             ns: None,
         });
-        Some(back)
+        Some(back.linear)
     }
 
     /// An instruction that may leave the function is about to run; `jumps`: to another function.
