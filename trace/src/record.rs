@@ -176,7 +176,6 @@ pub struct Header {
     pub process: u32,
     /// The process of the task that hit the probe, if the record says which task that was and the system is known. A trace
     /// file has it in the place of `process`.
-    #[serde(skip)]
     pub tgid: Option<u32>,
     /// User id.
     pub uid: u32,

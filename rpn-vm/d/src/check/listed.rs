@@ -2,11 +2,15 @@
 
 use super::callable::Callable;
 use super::{Checker, action, call};
+use crate::types::RETURN_ADDRESS;
 use trapline_rpn::services::d::Builtin;
 
-/// The C type of a built-in variable.
+/// The C type of a built-in variable, as dtrace(1) names it.
 pub(crate) fn builtin_type(builtin: Builtin) -> &'static str {
-    super::names::builtin_type(builtin)
+    match super::names::builtin_type(builtin) {
+        RETURN_ADDRESS => "uintptr_t",
+        name => name,
+    }
 }
 
 /// The functions that have a value.
