@@ -19,7 +19,7 @@ use crate::isa::decode::{self, Kind, LONGEST};
 use crate::mmu::{Access, error_code};
 use crate::panics;
 use crate::ram::PAGE;
-use iced_x86::Instruction;
+use iced_x86::{Instruction, Mnemonic, OpKind};
 
 /// Virtual time that HLT may skip without a single instruction before the run ends as idle, ns.
 const MAX_IDLE_NS: u64 = 3_600_000_000_000;
@@ -519,7 +519,7 @@ impl Core {
                 }
                 self.raise_fault(Fault::page(code, address));
             }
-            Refusal::NonCanonical => self.raise_fault(self.non_canonical()),
+            Refusal::NonCanonical => self.raise_fault(self.non_canonical(access)),
             Refusal::SecondPage => self.advance_one(),
             Refusal::OwnPage => {
                 self.permitting(Permit::OwnPage, |core| core.step(1));
@@ -531,11 +531,15 @@ impl Core {
     }
 
     /// #SS(0) when the access was to the stack, else #GP(0) (SDM volume 3, 6.15).
-    fn non_canonical(&self) -> Fault {
+    fn non_canonical(&self, access: Access) -> Fault {
         use iced_x86::Register::{RBP, RSP};
-        let stack = self
-            .decode_original(self.cpu.linear_ip())
-            .is_some_and(|i| i.is_stack_instruction() || matches!(i.memory_base(), RSP | RBP));
+        let on_stack = |i: Instruction| {
+            let memory = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);
+            // PUSH and CALL read their operand, POP writes it; their other access is to the stack.
+            let operand = memory && (access == Access::Write) == (i.mnemonic() == Mnemonic::Pop);
+            i.is_stack_instruction() && !operand || matches!(i.memory_base(), RSP | RBP)
+        };
+        let stack = self.decode_original(self.cpu.linear_ip()).is_some_and(on_stack);
         if stack { Fault { vector: Vector::Stack as u8, error: Some(0), cr2: None } } else { Fault::gp(0) }
     }
 }

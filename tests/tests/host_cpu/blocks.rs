@@ -150,7 +150,12 @@ impl Found {
             let guest = machine.run(cut);
             let mask = match known::of(&cut.instructions, host, &guest) {
                 Known::Masked(mask) if !blamed => mask,
-                _ => continue,
+                Known::Masked(_) => continue,
+                // What comes later may follow from it.
+                Known::Skipped(_) => {
+                    blamed = true;
+                    continue;
+                }
             };
             let differences = host.differences(&guest, &mask);
             if !differences.is_empty() {
@@ -159,7 +164,8 @@ impl Found {
                 let count = self.differences.entry(code).or_default();
                 *count += 1;
                 if *count <= SHOWN {
-                    println!("{code:?}: {}: {}", cut.text(), differences.join("; "));
+                    let start = &cut.start.registers;
+                    println!("{code:?}: {}: {}; from {start:x?}", cut.text(), differences.join("; "));
                 }
             }
         }

@@ -41,10 +41,10 @@ fn a_probe_that_is_added_to_the_past_shows_the_hits_of_a_live_run() {
 #[test]
 fn exit_1_of_a_handler_is_a_stop_point() {
     let mut bench = Bench::new(PLAIN);
-    bench.press("c");
-    assert!(
-        bench.app.message.clone().unwrap_or_default().starts_with("there is no breakpoint or watchpoint")
-    );
+    bench.type_all("c");
+    bench.settle();
+    let said = bench.app.message.clone().unwrap();
+    assert!(said.starts_with("there is no breakpoint or watchpoint"), "{said}");
     bench.press("afbt::do_fork:entry { maxhits = 2; exit 1 }\n");
     let symbol = |bench: &Bench| bench.app.scene.as_ref().unwrap().symbol.clone();
     bench.press("c");
