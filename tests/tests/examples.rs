@@ -1,5 +1,5 @@
-//! examples/questions: each folder has a question (README.md), commands (run) and the output that they give (expected), in
-//! which `...` stands for any lines, or within a line for any text.
+//! examples/questions: the README.md of each folder has a question, commands (in a block `sh`) and the output that they give (in a
+//! block `text`), in which `...` stands for any lines, or within a line for any text.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -18,18 +18,19 @@ fn each_example_answers_its_question() {
     let path = format!("{}:{path}", programs());
     let mut run = 0;
     for folder in folders.iter().filter(|folder| folder.is_dir()) {
-        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
         let name = folder.file_name().unwrap().to_string_lossy().into_owned();
-        assert!(
-            read("README.md").lines().next().unwrap().ends_with('?'),
-            "{name}: README.md begins with a question"
-        );
+        assert!(readme.lines().next().unwrap().ends_with('?'), "{name}: README.md begins with a question");
+        let block = |kind: &str| {
+            let (_, rest) = readme.split_once(&format!("\n```{kind}\n")).unwrap();
+            rest.split_once("\n```\n").unwrap().0
+        };
         let mut bash = patient("bash");
         let text =
-            format!("exec 2>&1\ntemporary=$(mktemp -d)\ntrap 'rm -rf $temporary' EXIT\n{}", read("run"));
+            format!("exec 2>&1\ntemporary=$(mktemp -d)\ntrap 'rm -rf $temporary' EXIT\n{}", block("sh"));
         bash.args(["-e", "-o", "pipefail", "-c", &text]).current_dir(folder).env("PATH", &path);
         let ran = finish(bash);
-        let expected: Vec<String> = read("expected").lines().map(str::to_owned).collect();
+        let expected: Vec<String> = block("text").lines().map(str::to_owned).collect();
         let lines: Vec<&str> = ran.out.lines().collect();
         assert!(
             ran.code == 0 && matches(&expected, &lines),
