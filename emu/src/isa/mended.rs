@@ -132,7 +132,7 @@ fn vector(i: &Instruction) -> Option<Mended> {
         // The engine cuts lengths of 64 bits to 32.
         M::Pcmpestri64 | M::Pcmpestrm64 => return Some(Mended::Strings(Control(i.immediate8()))),
         M::Pcmpestri | M::Pcmpestrm | M::Pcmpistri | M::Pcmpistrm => {
-            let control = Some(Control(i.immediate8())).filter(|control| control.is_ordered());
+            let control = Some(Control(i.immediate8())).filter(|control| control.is_mended());
             return control.map(Mended::Strings);
         }
         _ => {}

@@ -22,9 +22,10 @@ impl Control {
         if self.0 & 1 != 0 { 8 } else { 16 }
     }
 
-    /// Whether one string is searched for in the other.
-    pub fn is_ordered(self) -> bool {
-        self.0 & 0xc == 0xc
+    /// Whether one string is searched for in the other, which the engine gets wrong where the end cuts it, or the bits of valid
+    /// elements are inverted, which it gets wrong for an empty string.
+    pub fn is_mended(self) -> bool {
+        self.0 & 0xc == 0xc || self.0 & 0x30 == 0x30
     }
 
     fn element(self, of: u128, n: u32) -> i32 {

@@ -45,7 +45,7 @@ fn exit_1_of_a_handler_is_a_stop_point() {
     bench.settle();
     let said = bench.app.message.clone().unwrap();
     assert!(said.starts_with("there is no breakpoint or watchpoint"), "{said}");
-    bench.press("afbt::do_fork:entry { maxhits = 2; exit 1 }\n");
+    bench.press("afbt::do_fork:entry { push 1; log 1; exit 1 }\n");
     let symbol = |bench: &Bench| bench.app.scene.as_ref().unwrap().symbol.clone();
     bench.press("c");
     let first = bench.app.at();
