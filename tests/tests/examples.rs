@@ -23,7 +23,7 @@ fn each_example_answers_its_question() {
         assert!(readme.lines().next().unwrap().ends_with('?'), "{name}: README.md begins with a question");
         let block = |kind: &str| {
             let (_, rest) = readme.split_once(&format!("\n```{kind}\n")).unwrap();
-            rest.split_once("\n```\n").unwrap().0
+            &rest[..=rest.find("\n```\n").unwrap()]
         };
         let mut bash = patient("bash");
         let text =
