@@ -283,14 +283,7 @@ impl<'a> Outputs<'a> {
     ) -> Result<(), Failure> {
         let header = &record.header;
         let Some(probe) = names.probe(header.probe) else { return Ok(()) };
-        let firing = Firing {
-            name: probe.name,
-            id: probe.id,
-            clause: header.major,
-            time: header.time_ns,
-            thread: header.pid.into(),
-            symbols: names,
-        };
+        let firing = Firing::of(probe, header, names);
         let head = self.objects.then(|| {
             let program = names.program(header.probe).unwrap_or_default();
             let when = [

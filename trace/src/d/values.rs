@@ -6,7 +6,8 @@ use super::histogram::histogram;
 use super::record::{ERROR_PART, Reader};
 use super::sort::deviation;
 use super::tables::{AggKind, Aggregation};
-use crate::names::{ProbeName, Symbolize};
+use crate::names::{NamedProbe, ProbeName, Symbolize};
+use crate::record::Header;
 
 /// The probe that has fired.
 #[derive(Clone, Copy)]
@@ -23,6 +24,20 @@ pub struct Firing<'a> {
     pub thread: u64,
     /// The names of addresses.
     pub symbols: ShowSymbols<'a>,
+}
+
+impl<'a> Firing<'a> {
+    /// The firing of a probe that a record with this header is of.
+    pub fn of(probe: NamedProbe<'a>, header: &Header, symbols: ShowSymbols<'a>) -> Self {
+        Self {
+            name: probe.name,
+            id: probe.id,
+            clause: header.major,
+            time: header.time_ns,
+            thread: header.pid.into(),
+            symbols,
+        }
+    }
 }
 
 /// Names addresses of code.

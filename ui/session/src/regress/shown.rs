@@ -67,14 +67,7 @@ impl Observer for Shown {
             let _ = self.sink.record(record, names);
             return Ok(());
         };
-        let firing = Firing {
-            name: probe.name,
-            id: probe.id,
-            clause: header.major,
-            time: header.time_ns,
-            thread: header.pid.into(),
-            symbols: names,
-        };
+        let firing = Firing::of(probe, header, names);
         let shown = self.consumer(id, setup).show(firing, record.data, None);
         let _ = shown.and_then(|shown| self.sink.d(&shown));
         Ok(())

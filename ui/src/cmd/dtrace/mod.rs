@@ -355,14 +355,7 @@ impl Observer for Printer<'_> {
     fn record(&mut self, record: &RecordView<'_>, names: &Names<'_>) -> Result<(), io::Error> {
         let Some(probe) = names.probe(record.header.probe) else { return Ok(()) };
         let header = &record.header;
-        let firing = Firing {
-            name: probe.name,
-            id: probe.id,
-            clause: header.major,
-            time: header.time_ns,
-            thread: header.pid.into(),
-            symbols: names,
-        };
+        let firing = Firing::of(probe, header, names);
         self.consumer.record(firing, record.data, &mut self.out)?;
         self.complain();
         Ok(())

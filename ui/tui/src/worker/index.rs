@@ -172,14 +172,7 @@ impl<'a> Collector<'a> {
     ) -> String {
         let header = &record.header;
         let Some(probe) = names.probe(header.probe) else { return String::new() };
-        let firing = Firing {
-            name: probe.name,
-            id: probe.id,
-            clause: header.major,
-            time: header.time_ns,
-            thread: header.pid.into(),
-            symbols: names,
-        };
+        let firing = Firing::of(probe, header, names);
         let new = || Consumer::new(Arc::clone(&setup.tables), setup.output.clone()).without_files();
         self.consumers.entry(id).or_insert_with(new).printed(firing, record.data)
     }
