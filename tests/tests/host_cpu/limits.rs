@@ -24,8 +24,8 @@ impl Mask {
     pub const NOTHING: Mask = Mask { flags: 0, mmx: false, rounded: false, sse: 0 };
 }
 
-pub fn mask(i: &Instruction) -> Mask {
-    let undefined = i.rflags_undefined();
+/// Flags in the form of the CPU, from iced's.
+pub fn flags(flags: u32) -> u64 {
     let bits = [
         (RflagsBits::CF, 1),
         (RflagsBits::PF, 4),
@@ -34,6 +34,10 @@ pub fn mask(i: &Instruction) -> Mask {
         (RflagsBits::SF, 0x80),
         (RflagsBits::OF, 0x800),
     ];
+    bits.iter().filter(|(flag, _)| flags & flag != 0).fold(0, |all, (_, bit)| all | bit)
+}
+
+pub fn mask(i: &Instruction) -> Mask {
     let name = format!("{:?}", i.code()).replace("xmm", "").replace("imm", "");
     let mmx = name.contains("mm");
     let rounded = matches!(
@@ -46,12 +50,7 @@ pub fn mask(i: &Instruction) -> Mask {
         M::Roundps | M::Roundpd | M::Roundss | M::Roundsd if i.immediate8() & 8 != 0 => 0x20,
         _ => 0,
     };
-    Mask {
-        mmx,
-        rounded,
-        sse: unnoted,
-        flags: bits.iter().filter(|(flag, _)| undefined & flag != 0).fold(0, |all, (_, bit)| all | bit),
-    }
+    Mask { mmx, rounded, sse: unnoted, flags: flags(i.rflags_undefined()) }
 }
 
 /// Whether a program of the width can use the instructions of a feature, and they give the same on the host.

@@ -3,7 +3,7 @@
 use super::super::limits::{self, Mask};
 use super::super::state::State;
 use super::random::undefined_after;
-use iced_x86::{CpuidFeature as F, Instruction, Mnemonic as M, OpKind, RflagsBits};
+use iced_x86::{CpuidFeature as F, Instruction, Mnemonic as M, OpKind};
 
 /// How a block is compared.
 pub enum Known {
@@ -57,7 +57,7 @@ const STACK_FAULT: u16 = 0x40;
 /// The pages of the host's program that the machine does not have (`program.rs`).
 const HOSTS: std::ops::Range<u64> = 0x40_0000..0x1000_0000;
 
-/// Whether a number of the x87 is denormal, or may be a sum of denormal ones.
+/// Whether a number of the x87 has one of the least exponents.
 fn is_least(number: &[u8]) -> bool {
     matches!(number, [.., low, high] if u16::from_le_bytes([*low, *high]) & 0x7fff <= 2)
 }
@@ -104,9 +104,7 @@ pub fn of(instructions: &[Instruction], host: &State, guest: &State) -> Known {
         return Known::Skipped("an access to what only the host's program has");
     }
     if (0..8).any(|n| host.x87[n] != guest.x87[n] && is_least(&host.x87[n]) && is_least(&guest.x87[n])) {
-        return Known::Skipped(
-            "the x87 at its least exponents, where the engine makes pseudo-denormal numbers",
-        );
+        return Known::Skipped("a number of the x87 with one of the least exponents: not explained yet");
     }
     let instructions = &instructions[..done];
     let has = |mnemonics: &[M]| instructions.iter().any(|i| mnemonics.contains(&i.mnemonic()));
@@ -123,15 +121,7 @@ pub fn of(instructions: &[Instruction], host: &State, guest: &State) -> Known {
         return Known::Skipped("SSE with two NaNs");
     }
     let undefined = instructions.iter().fold(0, undefined_after);
-    let bits = [
-        (RflagsBits::CF, 1),
-        (RflagsBits::PF, 4),
-        (RflagsBits::AF, 0x10),
-        (RflagsBits::ZF, 0x40),
-        (RflagsBits::SF, 0x80),
-        (RflagsBits::OF, 0x800),
-    ];
-    let flags = bits.iter().filter(|(flag, _)| undefined & flag != 0).fold(0, |all, (_, bit)| all | bit);
+    let flags = limits::flags(undefined);
     let start = Mask { flags, ..Mask::NOTHING };
     let mask = instructions.iter().map(limits::mask).fold(start, |all, one| Mask {
         mmx: all.mmx || one.mmx,
