@@ -1,13 +1,16 @@
-//! `trapline demo`: the man page's examples on the embedded guests, the same bytes twice, in agreement with what the
-//! guest says of itself.
+//! `trapline demo`: its questions are answered by what is typed, on one screen; the man page's examples on the embedded guests
+//! print the same bytes twice, in agreement with what the guest says of itself.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::cli::{Ran, trapline};
+use crate::cli::{Ran, binary, finish, patient, trapline};
 use trapline_tests::root;
 
+/// The height of the screen for which the questions are made.
+const LINES: usize = 48;
+
 fn demo() -> Ran {
-    let ran = trapline(&root(), &["demo"]);
+    let ran = trapline(&root(), &["demo", "--manual"]);
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
     ran
 }
@@ -49,23 +52,56 @@ fn prints_the_same_bytes_twice() {
     assert_eq!(demo(), demo());
 }
 
-#[test]
-fn ends_with_questions_in_d_that_can_be_asked() {
-    let ran = demo();
-    let commands: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("trapline run ")).collect();
-    assert_eq!(commands.len(), 3, "{}", ran.err);
-    for command in commands {
-        let (options, question) = command.trim_end_matches('\'').split_once(" '").unwrap();
-        let options: Vec<&str> = options.split(' ').skip(1).collect();
-        let asked = trapline(&root(), &[&options[..], &[question]].concat());
-        assert_eq!(asked.code, 0, "{}", asked.err);
-        assert!(asked.out.lines().count() > 1, "{}", asked.out);
+/// Each command line, with the lines behind it.
+fn asked(out: &str) -> Vec<(&str, Vec<&str>)> {
+    let mut asked: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in out.lines() {
+        match line.strip_prefix("$ trapline ") {
+            Some(command) => asked.push((command, Vec::new())),
+            None => asked.last_mut().into_iter().for_each(|(_, lines)| lines.push(line)),
+        }
     }
+    asked
+}
+
+#[test]
+fn what_is_typed_gives_what_is_shown_on_one_screen() {
+    let ran = trapline(&root(), &["demo"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    assert!(ran.out.lines().count() <= LINES, "{}", ran.out);
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(root().join("examples"), folder.path().join("examples")).unwrap();
+    let asked = asked(&ran.out);
+    assert_eq!(asked.len(), 5, "{}", ran.out);
+    for (command, shown) in asked {
+        let mut shell = patient("sh");
+        shell.args(["-c", &format!("{} {command}", binary().display())]).current_dir(folder.path());
+        let typed = finish(shell);
+        assert_eq!(typed.code, 0, "{command}: {}", typed.err);
+        let answer: Vec<&str> = typed.out.lines().collect();
+        assert_eq!(shown[..answer.len()], answer, "{command}");
+    }
+}
+
+/// The last writer of the return address is the function that copied the frame's name, and what it wrote is where the kernel
+/// died.
+#[test]
+fn the_answer_about_the_crash_is_right() {
+    let out = trapline(&root(), &["demo"]).out;
+    let died = out.lines().find_map(|line| line.strip_prefix("page fault: ")).unwrap();
+    let went =
+        u32::from_str_radix(died.split("ip 0x").nth(1).unwrap().split(' ').next().unwrap(), 16).unwrap();
+    let asked = asked(&out);
+    let ret = asked[3].1.iter().find(|line| line.contains(": ret")).unwrap();
+    assert!(ret.contains(" vortex_control+"), "{ret}");
+    let write = asked[4].1.iter().find(|line| line.contains(" -> ")).unwrap();
+    let bytes = went.to_le_bytes().map(|byte| format!("{byte:02x}")).join(" ");
+    assert!(write.contains(" memcpy+") && write.ends_with(&format!("-> {bytes}")), "{write}");
 }
 
 #[test]
 fn runs_the_same_examples_on_the_x86_64_guest() {
-    let (narrow, wide) = (demo(), trapline(&root(), &["demo", "x86_64"]));
+    let (narrow, wide) = (demo(), trapline(&root(), &["demo", "--manual", "x86_64"]));
     assert_eq!(wide.code, 0, "{}{}", wide.out, wide.err);
     for file in ["1-appln", "2-do_fork", "2b-vortex", "3-count", "4-swap_out", "5-general_protection"] {
         assert_eq!(
@@ -76,7 +112,7 @@ fn runs_the_same_examples_on_the_x86_64_guest() {
     }
     // The 64-bit guest takes one more page fault, because it forbids code in data.
     assert_eq!(summary(&wide, "6-groups.rpn")[0], summary(&narrow, "6-groups.rpn")[0] + 1);
-    let unknown = trapline(&root(), &["demo", "pdp11"]);
+    let unknown = trapline(&root(), &["demo", "--manual", "pdp11"]);
     assert_eq!(unknown.code, 2, "{}{}", unknown.out, unknown.err);
 }
 

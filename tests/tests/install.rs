@@ -62,5 +62,5 @@ fn the_debian_package_holds_a_program_that_runs() {
     let mut demo = patient(tree.join("usr/bin/trapline"));
     demo.args(["demo", "-q"]);
     let ran = finish(demo);
-    assert!(ran.code == 0 && ran.out.contains("6-groups.rpn"), "{}{}", ran.out, ran.err);
+    assert!(ran.code == 0 && ran.out.contains("vortex_control"), "{}{}", ran.out, ran.err);
 }

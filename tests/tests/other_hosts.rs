@@ -28,7 +28,7 @@ fn is_the_same_on(cpu: &str, code: i32, args: &[&str]) {
 fn the_demo_is_the_same() {
     for cpu in CPUS {
         for guest in ["ia32", "x86_64"] {
-            is_the_same_on(cpu, 0, &["demo", guest]);
+            is_the_same_on(cpu, 0, &["demo", "--manual", guest]);
         }
     }
 }

@@ -48,6 +48,7 @@ check -E p.rpn
 check -f json p.rpn
 check --explain old-form
 demo -q
+demo --manual -q
 dtrace -qn 'BEGIN { printf("x\n"); exit(0); }'
 man run
 completions bash

@@ -194,8 +194,9 @@ Examples:
   A running guest    trapline dti follow embedded:dti 3c59x --view hex";
 
 const DEMO_EXAMPLES: &str = "\
-Example:
-  trapline demo x86_64";
+Examples:
+  Three questions    trapline demo
+  The manual page's  trapline demo --manual x86_64";
 
 const MAN_EXAMPLES: &str = "\
 Examples:
@@ -267,7 +268,7 @@ pub enum Command {
     /// Compile a probe program to a PPDF file, which runs without its source
     #[command(after_help = BUILD_EXAMPLES)]
     Build(BuildArgs),
-    /// Run the man page's examples 1 to 6 on an embedded guest
+    /// Ask an embedded guest three questions, or run the examples of DProbes' manual page
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
     /// Run D programs, with the options and the output of dtrace(1)
@@ -730,11 +731,14 @@ pub struct BuildArgs {
 /// `demo`.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// The guest, without `embedded:`: ia32 or x86_64
-    #[arg(default_value = "ia32")]
+    /// Run the examples 1 to 6 of DProbes' manual page instead
+    #[arg(long)]
+    pub manual: bool,
+    /// The guest of --manual, without `embedded:`: ia32 or x86_64
+    #[arg(default_value = "ia32", requires = "manual")]
     pub guest: String,
-    /// End the run after N instructions, such as 300M or 2G, with exit code 124
-    #[arg(long, value_name = "N", default_value = "2G", value_parser = numbers::positive)]
+    /// End the run of --manual after N instructions, such as 300M or 2G, with exit code 124
+    #[arg(long, value_name = "N", default_value = "2G", value_parser = numbers::positive, requires = "manual")]
     pub limit_insns: u64,
 }
 

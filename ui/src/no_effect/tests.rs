@@ -314,7 +314,8 @@ build | --require-signed | build --new-key a --require-signed a
 build | --width | build --new-key a --width 32
 build | --sign | build --new-key a --sign a
 build | --new-key | build a --new-key a
-demo | --limit-insns | -
+demo | --manual | -
+demo | --limit-insns | demo --limit-insns 5
 man | --all | man run --all a
 trace cat | --format | -
 trace cat | --symbols | trace cat a -f json --symbols

@@ -1,4 +1,4 @@
-//! `trapline demo`: the man page's examples on an embedded guest. Needs no file; prints the same bytes every time.
+//! `trapline demo --manual`: the man page's examples on an embedded guest. Needs no file; prints the same bytes every time.
 
 use std::io::Write;
 
@@ -20,24 +20,17 @@ const MEMORY: u64 = 32 << 20;
 
 /// File name, text and subject of each example.
 const EXAMPLES: [(&str, &str, &str); 7] = [
-    ("1-appln.rpn", include_str!("../../demo/1-appln.rpn"), "a probe on a user program"),
-    ("2-do_fork.rpn", include_str!("../../demo/2-do_fork.rpn"), "a probe on the kernel"),
-    ("2b-vortex.rpn", include_str!("../../demo/2b-vortex.rpn"), "a network driver's calls"),
-    ("3-count.rpn", include_str!("../../demo/3-count.rpn"), "counts calls, logs nothing"),
-    ("4-swap_out.rpn", include_str!("../../demo/4-swap_out.rpn"), "registers and memory"),
+    ("1-appln.rpn", include_str!("../../../demo/1-appln.rpn"), "a probe on a user program"),
+    ("2-do_fork.rpn", include_str!("../../../demo/2-do_fork.rpn"), "a probe on the kernel"),
+    ("2b-vortex.rpn", include_str!("../../../demo/2b-vortex.rpn"), "a network driver's calls"),
+    ("3-count.rpn", include_str!("../../../demo/3-count.rpn"), "counts calls, logs nothing"),
+    ("4-swap_out.rpn", include_str!("../../../demo/4-swap_out.rpn"), "registers and memory"),
     (
         "5-general_protection.rpn",
-        include_str!("../../demo/5-general_protection.rpn"),
+        include_str!("../../../demo/5-general_protection.rpn"),
         "control registers at each #GP",
     ),
-    ("6-groups.rpn", include_str!("../../demo/6-groups.rpn"), "entries and exits, in groups"),
-];
-
-/// What a reader may ask next: who forks, what is allocated from where, how long a fork takes.
-const QUESTIONS: [&str; 3] = [
-    "fbt::do_fork:entry { @[execname, pid] = count(); }",
-    "fbt::kmalloc:entry { @[stack(3)] = quantize(arg0); }",
-    "fbt::do_fork:entry { self->t = icount; } fbt::do_fork:return /self->t/ { @ = quantize(icount - self->t); }",
+    ("6-groups.rpn", include_str!("../../../demo/6-groups.rpn"), "entries and exits, in groups"),
 ];
 
 /// The one file that an example includes.
@@ -46,7 +39,7 @@ struct Included;
 impl Loader for Included {
     fn load(&mut self, path: &str, _: &str) -> Result<(String, String), String> {
         match path {
-            "test.rpn" => Ok((path.to_owned(), include_str!("../../demo/test.rpn").to_owned())),
+            "test.rpn" => Ok((path.to_owned(), include_str!("../../../demo/test.rpn").to_owned())),
             _ => Err("no example includes it".to_owned()),
         }
     }
@@ -104,12 +97,6 @@ pub fn run(args: &DemoArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     if ending.is_crash() {
         talk.line(session.core().dump_registers().trim_end());
     }
-    talk.heading("questions in D");
-    for question in QUESTIONS {
-        let line = format!("trapline run embedded:{} -x quiet -q -n '{question}'\n", args.guest);
-        talk.remark_bytes(line.as_bytes());
-    }
-    talk.remark_bytes(b"docs/oneliners.md has more\n");
     Ok(Exit::from(&ending))
 }
 
