@@ -58,7 +58,7 @@ fn foreign_image() {
 fn image_of_the_wrong_class() {
     let mut image = vmlinux();
     image[4] = 2;
-    bad_image(&image, "the ELF machine is 3 in a 64-bit file; it must be 62 (x86-64)");
+    bad_image(&image, "the ELF machine is 3 (386) in a 64-bit file; it must be 62 (x86-64)");
     image[4] = 9;
     bad_image(&image, "the ELF class is 9; it must be 1 (32-bit) or 2 (64-bit)");
 }

@@ -12,6 +12,7 @@ mod d_text;
 mod devices;
 mod errors;
 mod failure;
+mod foreign;
 mod interactive;
 mod keys;
 mod late_file;
@@ -28,6 +29,7 @@ mod reserved_file;
 mod talk;
 mod terminal;
 mod wire;
+mod wrong_file;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -85,7 +87,12 @@ fn main() -> ExitCode {
         Err(error) => error.exit(),
     }
     let args = arguments(std::env::args_os());
-    let mut cli = match Cli::try_parse_from(&args) {
+    let is_ours = args.get(1).is_none_or(|command| command != "dtrace");
+    let parsed = match foreign::refused(&args).filter(|_| is_ours) {
+        Some(error) => Err(error),
+        None => Cli::try_parse_from(&args).map_err(|error| foreign::explained(error, &args)),
+    };
+    let mut cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return told(&error, &args),
     };

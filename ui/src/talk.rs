@@ -8,7 +8,7 @@ use trapline_trace::Paint;
 
 use crate::failure::Failure;
 use crate::progress::{Form, Look, Progress, When};
-use crate::{raw, terminal};
+use crate::{raw, terminal, wrong_file};
 
 /// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -181,6 +181,9 @@ impl Talk {
             Failure::Script(diagnostics) => self.diagnostics(diagnostics),
             Failure::Templates(errors) => errors.to_string().lines().for_each(|line| self.error(line)),
             other => self.error(&other.to_string()),
+        }
+        if let Some(help) = wrong_file::help(failure) {
+            self.mention(&format!("  help: {}", safe(&help)));
         }
     }
 

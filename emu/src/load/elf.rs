@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use goblin::container::{Container, Ctx};
 use goblin::elf::Elf;
-use goblin::elf::header::{EM_386, EM_X86_64, ET_CORE, ET_DYN, ET_EXEC, ET_REL};
+use goblin::elf::header::{EM_386, EM_X86_64, ET_CORE, ET_DYN, ET_EXEC, ET_REL, machine_to_str};
 use goblin::elf::program_header::ProgramHeader;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_NOBITS, SHT_NULL, SectionHeader};
 
@@ -41,7 +41,7 @@ pub enum ElfError {
         data: u8,
     },
     /// A machine other than x86, or one of the other width.
-    #[error("the ELF machine is {machine} in a {bits}-bit file; it must be {wanted}")]
+    #[error("the ELF machine is {machine} ({}) in a {bits}-bit file; it must be {wanted}", machine_to_str(*machine))]
     Machine {
         /// e_machine.
         machine: u16,
@@ -257,7 +257,7 @@ impl<'a> ElfView<'a> {
         }
         let kind = match self.kind {
             ET_REL => "REL (relocatable object)".to_owned(),
-            ET_DYN => "DYN (position-independent)".to_owned(),
+            ET_DYN => "DYN (position-independent, as a program is)".to_owned(),
             ET_CORE => "CORE (core dump)".to_owned(),
             other => format!("{other}"),
         };

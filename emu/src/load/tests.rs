@@ -159,11 +159,14 @@ fn wrong_class_machine_and_type() {
         edit(&mut elf);
         error(&elf.build())
     };
-    assert_eq!(with(|e| e.machine = 40), "the ELF machine is 40 in a 32-bit file; it must be 3 (i386)");
-    assert_eq!(with(|e| e.machine = 62), "the ELF machine is 62 in a 32-bit file; it must be 3 (i386)");
+    assert_eq!(with(|e| e.machine = 40), "the ELF machine is 40 (ARM) in a 32-bit file; it must be 3 (i386)");
+    assert_eq!(
+        with(|e| e.machine = 62),
+        "the ELF machine is 62 (X86_64) in a 32-bit file; it must be 3 (i386)"
+    );
     assert_eq!(
         with(|e| e.kind = 3),
-        "the ELF type is DYN (position-independent); it must be EXEC (fixed addresses)"
+        "the ELF type is DYN (position-independent, as a program is); it must be EXEC (fixed addresses)"
     );
     assert_eq!(
         with(|e| e.kind = 1),

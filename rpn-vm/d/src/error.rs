@@ -45,7 +45,34 @@ const BPFTRACE: &[(&str, &str)] = &[
     ("ntop", "inet_ntop()"),
 ];
 
+/// Words and marks of other languages where D's grammar has none, and what D has for them.
+const GRAMMAR: &[(&str, &str)] = &[
+    ("for", "D has no loops: a probe runs its clause at each hit"),
+    ("while", "D has no loops: a probe runs its clause at each hit"),
+    ("do", "D has no loops: a probe runs its clause at each hit"),
+    (".", "members of self and this are named by an arrow: self->x"),
+    (
+        "$",
+        "$1, $target and the like are given on the command line; variables of a program have no $: x, self->x, this->x",
+    ),
+    ("probe", "a probe is named provider:module:function:name, such as fbt::do_fork:entry"),
+    ("function", "D has no functions; an expression can be named by inline"),
+];
+
 impl Error {
+    /// The same, with what to write.
+    #[must_use]
+    pub(crate) fn help(self, text: impl Into<Box<str>>) -> Self {
+        Self { help: Some(text.into()), ..self }
+    }
+
+    /// The same, with what D has for a word or mark of other languages.
+    #[must_use]
+    pub(crate) fn foreign(self, word: &str) -> Self {
+        let known = GRAMMAR.iter().find(|(known, _)| *known == word);
+        Self { help: known.map(|(_, in_d)| (*in_d).into()), ..self }
+    }
+
     /// The same, with the known name that is nearest to the one that is wrong.
     #[must_use]
     pub(crate) fn near<'k>(self, name: &str, known: impl Iterator<Item = &'k str>) -> Self {

@@ -56,7 +56,12 @@ impl Token {
 
     /// The error of a token that cannot stand here.
     pub fn unexpected(&self, pos: Pos) -> Error {
-        pos.error("D_SYNTAX", format!("syntax error near {}", self.show()))
+        let error = pos.error("D_SYNTAX", format!("syntax error near {}", self.show()));
+        match self {
+            Self::Word(word) => error.foreign(word),
+            Self::Mark(mark) => error.foreign(mark),
+            _ => error,
+        }
     }
 }
 
@@ -289,7 +294,7 @@ impl<'t> Lexer<'t> {
         let Some(value) = (self.macros)(&name) else {
             let argument = name.bytes().all(|b| b.is_ascii_digit());
             let what = if argument { "macro argument" } else { "macro variable" };
-            return Err(pos.error("D_MACRO_UNDEF", format!("{what} {text} is not defined")));
+            return Err(pos.error("D_MACRO_UNDEF", format!("{what} {text} is not defined")).foreign("$"));
         };
         if as_text {
             return Ok(Token::Str(value));

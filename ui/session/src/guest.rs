@@ -3,7 +3,6 @@
 //! A [`GuestBuilder`] names the parts of a guest; [`GuestBuilder::open`] reads them. Not here: probes, and the run.
 
 mod hardware;
-mod kinds;
 mod moved;
 mod parts;
 mod recorded;

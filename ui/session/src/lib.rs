@@ -45,6 +45,7 @@ mod ending;
 mod error;
 mod files;
 mod guest;
+mod kinds;
 mod listing;
 mod meter;
 pub mod numbers;
@@ -74,6 +75,7 @@ pub use ending::{Condition, Ending, Limits};
 pub use error::Error;
 pub use files::{FileError, file_name, io_sentence, read_file, text_of};
 pub use guest::{Content, DEFAULT_MEMORY, Guest, GuestBuilder, GuestError, Places, ReplayError, user_module};
+pub use kinds::Kind as FileKind;
 pub use listing::{
     FunctionRow, How, ListError, Listed, Listing, Loaded, MappedRow, ModuleRow, ProbeRow, ProcessRow, Row,
     Rows, Running, SiteRow, SpotRow, Wanted,

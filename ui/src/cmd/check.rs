@@ -20,7 +20,7 @@ use crate::cli::{CheckArgs, Format};
 use crate::d_text::{Cpp, is_d};
 use crate::failure::{Exit, Failure};
 use crate::talk::Talk;
-use crate::{no_effect, options};
+use crate::{no_effect, options, wrong_file};
 
 /// What was found so far, in all files.
 #[derive(Default)]
@@ -108,7 +108,12 @@ impl Report<'_> {
         self.tally.warnings += found.warnings();
         self.tally.errors += if remark { 0 } else { found.errors() };
         match self.args.form.format {
-            Format::Text => self.talk.found(found, remark),
+            Format::Text => {
+                self.talk.found(found, remark);
+                if let Some(help) = wrong_file::language(found).filter(|_| found.errors() > 0) {
+                    self.talk.note(&help);
+                }
+            }
             Format::Json => {
                 for one in &found.list {
                     self.json(|| finding::object(one, width))?;

@@ -107,7 +107,11 @@ impl Checker<'_> {
                 conversion.name,
                 wanted(conversion)
             );
-            Err(pos.error("D_PRINTF_ARG_TYPE", sentence))
+            let error = pos.error("D_PRINTF_ARG_TYPE", sentence);
+            Err(match conversion.name.as_str() {
+                "s" => error.help("copyinstr() reads a text of the program, and stringof() one of the kernel"),
+                _ => error,
+            })
         };
         match &argument.kind {
             ExprKind::Aggregation { .. } => return wrong("aggregation"),

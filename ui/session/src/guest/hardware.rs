@@ -6,9 +6,9 @@ use trapline_emu::devices::virtio::{DiskError, DiskImage};
 use trapline_emu::load::LinuxEntry;
 use trapline_emu::platform::{PlatformConfig, PlatformKind, VirtioBus};
 
-use super::kinds;
 use super::{Content, DEFAULT_MEMORY, GuestError};
 use crate::files::FileError;
+use crate::kinds::Kind;
 use crate::meter::Meter;
 use crate::recording::Defaults;
 
@@ -64,7 +64,7 @@ impl Hardware {
             return Err(GuestError::NeedsPc(option));
         }
         if let Some(Content::File(path)) = disk
-            && let Some(is) = kinds::not_raw(path)
+            && let Some(is) = Kind::not_raw(path)
         {
             return Err(GuestError::NotRaw { path: path.clone(), is });
         }

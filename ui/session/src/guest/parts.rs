@@ -4,17 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trapline_emu::BootModule;
-use trapline_emu::load::{ElfView, Files, Image, InitramfsError, LoadError};
+use trapline_emu::load::{ElfView, Files, Image, InitramfsError, LoadError, unpack};
 use trapline_emu::symbols::{Btf, KallsymsError, KernelModule, SymbolError, Symbols, UserModule};
 use trapline_guests::Guest as Embedded;
 use trapline_interposer::Services;
 use trapline_os::Linux;
 use trapline_providers::Target;
 
-use super::kinds::{self, Kind};
 use super::moved::{self, Place};
 use super::{Content, EMBEDDED, Guest, GuestBuilder, GuestError, ImageSource};
 use crate::files::{file_name, read_file};
+use crate::kinds::Kind;
 
 /// The parts of a guest, as bytes.
 #[derive(Default)]
@@ -169,8 +169,8 @@ fn files_of(initrd: &Content, bytes: &[u8], notes: &mut Vec<String>) -> Result<F
 /// Why an image is no kernel: what it is, if that is known.
 fn no_kernel(parts: &Parts, error: LoadError) -> GuestError {
     let image = parts.file.clone();
-    let kind =
-        matches!(error, LoadError::UnknownFormat { .. }).then(|| kinds::of_bytes(&parts.image)).flatten();
+    let unknown = matches!(error, LoadError::UnknownFormat { .. });
+    let kind = unknown.then(|| unpack(&parts.image).ok().and_then(|image| Kind::of_bytes(&image))).flatten();
     match kind {
         Some(Kind { is, instead }) => GuestError::NoKernel { image, is, instead },
         None => GuestError::Image { image, error },

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use trapline_session::FileError;
 use trapline_trace::{TraceFileError, TraceReader};
 
-use crate::cli::{TraceArgs, TraceCommand, is_recording};
+use crate::cli::{TraceArgs, TraceCommand};
 use crate::failure::{Exit, Failure};
 use crate::progress::{Progress, of_file};
 use crate::talk::Talk;
@@ -75,15 +75,6 @@ impl Read for Counted {
 fn damaged(path: &Path, error: TraceFileError) -> Failure {
     match error {
         TraceFileError::Io(error) => FileError::Read { path: path.to_owned(), error }.into(),
-        error => match is_recording(path) {
-            true => {
-                let why = format!(
-                    "this is a recording, not a trace file: `trapline replay {}` prints its records, in the formats of -f",
-                    path.display()
-                );
-                Failure::NotInTrace { path: path.to_owned(), why }
-            }
-            false => Failure::Trace { path: path.to_owned(), error },
-        },
+        error => Failure::Trace { path: path.to_owned(), error },
     }
 }

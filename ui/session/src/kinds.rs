@@ -1,5 +1,4 @@
-//! What a file is that is no kernel, or no raw image of a disk: people give what they have, and are told what it is and what to
-//! give instead.
+//! What a file is that is not what a command takes: people give what they have, and are told what it is and what to do with it.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,7 +12,7 @@ const LOOKED_AT: u64 = 64 << 10;
 pub struct Kind {
     /// Its name, with its article.
     pub is: &'static str,
-    /// What to do with it, where a kernel is wanted.
+    /// What to do with it.
     pub instead: &'static str,
 }
 
@@ -36,6 +35,9 @@ const CONVERT: &str =
     "convert it with `qemu-img convert -O raw`, give the kernel from it as IMAGE, and the disk with --disk";
 const INITRD: &str = "give a kernel as IMAGE, and this file with --initrd";
 const UNPACK: &str = "unpack it first";
+const DUMP: &str = "`trapline dump --info` and `trapline dump -n` read it";
+/// What is known by what it lacks.
+const TEXT: Kind = Kind { is: "a text", instead: "a program in RPN is given with -p, one in D with -s" };
 
 /// In the order in which they are looked for: a boot sector may be in front of anything.
 const MARKS: &[Mark] = &[
@@ -53,27 +55,66 @@ const MARKS: &[Mark] = &[
     mark(0, b"PK\x03\x04", true, "a ZIP archive", UNPACK),
     mark(257, b"ustar", true, "a tar archive", UNPACK),
     mark(0, b"hsqs", true, "a SquashFS file system", FROM_DISK),
-    mark(0, b"TRAPRECO", true, "a recording of Trapline", "give its name the ending .tlr"),
+    mark(
+        0,
+        b"TRAPRECO",
+        true,
+        "a recording of Trapline",
+        "`trapline replay` runs it again, under a name that ends in .tlr",
+    ),
+    mark(0, b"\x89TRC\r\n\x1a\n", true, "a trace file of Trapline", "`trapline trace cat` prints it"),
+    mark(
+        0,
+        b"\x89PPDF\r\n\x1a",
+        true,
+        "a compiled probe program (PPDF)",
+        "-p takes it, and a kernel is IMAGE",
+    ),
+    mark(0, b"KDUMP   ", true, "a crash dump", DUMP),
+    mark(0, b"makedumpfile\0", true, "a crash dump in makedumpfile's flattened format", DUMP),
+    mark(0, b"PERFILE2", true, "a recording of perf", "`perf report` reads it"),
+    mark(0, b"\x17\x08\x44tracing", true, "a recording of trace-cmd", "`trace-cmd report` reads it"),
+    mark(0, b"#!", true, "a script", "in a Linux guest, type its name (docs/script.md)"),
     mark(32769, b"CD001", true, "an ISO 9660 image of a CD or DVD", FROM_DISK),
     mark(512, b"EFI PART", true, "a disk image with a GPT", FROM_DISK),
     mark(1080, b"\x53\xef", true, "an ext2, ext3 or ext4 file system", FROM_DISK),
     mark(510, b"\x55\xaa", true, "a disk image with a boot sector (MBR)", FROM_DISK),
 ];
 
-/// What a file with this content is, if it is known.
-pub fn of_bytes(bytes: &[u8]) -> Option<Kind> {
-    let is = |mark: &&Mark| bytes.get(mark.at..).is_some_and(|rest| rest.starts_with(mark.bytes));
-    MARKS.iter().find(is).map(|mark| mark.kind)
+impl Kind {
+    /// What a file with this content is, if it is known.
+    pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let marked = MARKS.iter().find(|mark| mark.is_in(bytes)).map(|mark| mark.kind);
+        let looked_at = &bytes[..bytes.len().min(LOOKED_AT as usize)];
+        let is_printed = |c: char| !c.is_control() || c.is_ascii_whitespace();
+        let is_text = |text: &str| !text.is_empty() && text.chars().all(is_printed);
+        marked.or_else(|| std::str::from_utf8(looked_at).ok().filter(|text| is_text(text)).map(|_| TEXT))
+    }
+
+    /// What a file is. What cannot be read is told by who reads it.
+    pub fn of_file(path: &Path) -> Option<Self> {
+        Self::of_bytes(&beginning(path)?)
+    }
+
+    /// What a file is that cannot be a raw image of a disk.
+    pub fn not_raw(path: &Path) -> Option<&'static str> {
+        let bytes = beginning(path)?;
+        MARKS.iter().find(|mark| !mark.raw && mark.is_in(&bytes)).map(|mark| mark.kind.is)
+    }
 }
 
-/// What a file is that cannot be a raw image of a disk.
-pub fn not_raw(path: &Path) -> Option<&'static str> {
+impl Mark {
+    fn is_in(&self, bytes: &[u8]) -> bool {
+        bytes.get(self.at..).is_some_and(|rest| rest.starts_with(self.bytes))
+    }
+}
+
+/// The beginning of a regular file: nothing is taken from a pipe.
+fn beginning(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    // What cannot be read is told by who reads it.
+    path.metadata().ok().filter(std::fs::Metadata::is_file)?;
     File::open(path).and_then(|file| file.take(LOOKED_AT).read_to_end(&mut bytes)).ok()?;
-    let is =
-        |mark: &&Mark| !mark.raw && bytes.get(mark.at..).is_some_and(|rest| rest.starts_with(mark.bytes));
-    MARKS.iter().find(is).map(|mark| mark.kind.is)
+    Some(bytes)
 }
 
 #[cfg(test)]
@@ -85,9 +126,11 @@ mod tests {
         for mark in MARKS {
             let mut file = vec![0; mark.at + mark.bytes.len()];
             file[mark.at..].copy_from_slice(mark.bytes);
-            assert_eq!(of_bytes(&file), Some(mark.kind));
-            assert_eq!(of_bytes(&file[..file.len() - 1]), None);
+            assert_eq!(Kind::of_bytes(&file), Some(mark.kind));
+            assert!(Kind::of_bytes(&file[..file.len() - 1]).is_none_or(|kind| kind == TEXT));
         }
-        assert_eq!(of_bytes(&[]), None);
+        assert_eq!(Kind::of_bytes(&[]), None);
+        assert_eq!(Kind::of_bytes(b"name = vmlinux\n"), Some(TEXT));
+        assert_eq!(Kind::of_bytes(b"\0name"), None);
     }
 }

@@ -1,0 +1,162 @@
+//! Command lines of other tools: which word here does what an option does there.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Error};
+use std::ffi::OsString;
+use std::path::Path;
+
+use trapline_rpn::near_miss;
+
+use crate::cli::{Cli, is_recording};
+
+/// Options that people know from elsewhere, and what to write here.
+const OPTIONS: &[(&[&str], &str)] = &[
+    (&["-kernel", "--kernel", "--image", "-image"], "the kernel stands alone: `trapline run bzImage`"),
+    (&["-initrd"], "write --initrd FILE"),
+    (&["-append"], "write --append 'TEXT'"),
+    (&["-m", "-mem", "--memory"], "write --mem SIZE, such as --mem 512M"),
+    (&["-smp", "--smp", "-cpus", "--cpus"], "a guest has one CPU"),
+    (&["-cpu"], "write --cpu MODEL"),
+    (&["-machine", "-M"], "write --platform pc or --platform minimal"),
+    (
+        &["-nographic", "-display", "-vga", "-vnc", "-curses"],
+        "the console is the serial line; -i connects it to this terminal",
+    ),
+    (
+        &["-serial", "--serial", "-chardev", "-monitor"],
+        "--console FILE writes the serial output to a file, and -i connects this terminal",
+    ),
+    (&["-hda", "-hdb", "-drive", "-cdrom", "-fda", "-blockdev", "--drive"], "write --disk FILE"),
+    (
+        &["-device", "-netdev", "-nic", "-net"],
+        "there are disks (--disk), --virtio-console and --virtio-rng, and no network",
+    ),
+    (&["-enable-kvm", "--enable-kvm", "-accel"], "the guest is emulated, instruction by instruction"),
+    (&["-icount", "--icount"], "time is always the number of executed instructions"),
+    (&["-gdb"], "`trapline gdb IMAGE` serves gdb"),
+    (&["-no-reboot"], "a reset always ends the run"),
+    (
+        &["-loadvm", "-savevm", "-snapshot"],
+        "`save snapshot FILE` in a script saves, and --restore FILE restores (docs/snapshots.md)",
+    ),
+    (&["-e", "-exec", "--exec", "--eval"], "write -n 'PROBE { D }'"),
+    (&["-probe"], "write -p FILE.rpn, or -n 'PROBE { D }'"),
+    (&["-script"], "write --script FILE"),
+    (&["--pid", "-pid"], "write --target PID with a probe of pid$target"),
+    (&["--port", "-port"], "write --listen HOST:PORT"),
+    (
+        &["--verbose", "-verbose", "--debug"],
+        "--stats tells what a run did, and --progress how far it has come",
+    ),
+    (&["--vmlinux", "--symbols-file", "--btf"], "write --sym FILE"),
+    (&["--timeout"], "time is counted in instructions: write --limit-insns N"),
+];
+
+/// Options with a short name, where the long one is asked for.
+const SHORT: &[(&str, &str)] =
+    &[("--record <FILE.tlr>", "write -o FILE.tlr"), ("--output-file <FILE>", "write -o FILE")];
+
+/// The word of another tool on a command line, and what to write here.
+fn foreign(args: &[OsString]) -> Option<(&str, &'static str)> {
+    let words = args.iter().skip(1).filter_map(|arg| arg.to_str()).take_while(|word| *word != "--");
+    words.filter_map(|word| row(word).map(|here| (word, here))).next()
+}
+
+fn row(word: &str) -> Option<&'static str> {
+    let name = word.split('=').next().unwrap_or(word);
+    OPTIONS.iter().find(|(words, _)| words.contains(&name)).map(|(_, here)| *here)
+}
+
+/// A long option of another tool that would be read as short options with their values, such as `-nographic`.
+pub fn refused(args: &[OsString]) -> Option<Error> {
+    let (word, here) = foreign(args)?;
+    let is_swallowed = word.len() > 2 && !word.starts_with("--");
+    is_swallowed.then(|| {
+        let mut error = Error::new(ErrorKind::UnknownArgument).with_cmd(&Cli::command());
+        error.insert(ContextKind::InvalidArg, ContextValue::String(word.to_owned()));
+        tip(&mut error, here);
+        error
+    })
+}
+
+/// The same error, with what to write instead, where that is known.
+pub fn explained(mut error: Error, args: &[OsString]) -> Error {
+    let named = |kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => Some(word.clone()),
+        Some(ContextValue::Strings(words)) => words.first().cloned(),
+        _ => None,
+    };
+    let here = match error.kind() {
+        ErrorKind::UnknownArgument | ErrorKind::InvalidValue => {
+            foreign(args).map(|(_, here)| here.to_owned())
+        }
+        ErrorKind::InvalidSubcommand => {
+            let has_some = error.get(ContextKind::SuggestedSubcommand).is_some();
+            named(ContextKind::InvalidSubcommand)
+                .and_then(|word| file(&word).or_else(|| near(&word).filter(|_| !has_some)))
+        }
+        ErrorKind::MissingRequiredArgument => named(ContextKind::InvalidArg).and_then(|option| {
+            SHORT.iter().find(|(long, _)| *long == option).map(|(_, here)| (*here).to_owned())
+        }),
+        _ => None,
+    };
+    if error.kind() == ErrorKind::UnknownArgument {
+        // clap says how a word is given as a value: no command takes such values.
+        error.remove(ContextKind::Suggested);
+    }
+    if let Some(here) = here {
+        error.remove(ContextKind::SuggestedArg);
+        error.remove(ContextKind::SuggestedSubcommand);
+        tip(&mut error, &here);
+    }
+    error
+}
+
+/// What to do with a guest or a recording that stands where a command is expected.
+fn file(word: &str) -> Option<String> {
+    let path = Path::new(word);
+    if is_recording(path) {
+        return Some(format!("to run a recording again: `trapline replay {word}`"));
+    }
+    let is_guest = word.starts_with("embedded:") || path.is_file();
+    is_guest.then(|| format!("to run it: `trapline run {word}`"))
+}
+
+/// The command whose name is nearest to a word.
+fn near(word: &str) -> Option<String> {
+    let all = Cli::command();
+    let near = near_miss(word, all.get_subcommands().map(clap::Command::get_name))?;
+    Some(format!("a similar command exists: '{near}'"))
+}
+
+fn tip(error: &mut Error, text: &str) {
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![text.to_owned().into()]));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row is of no use for a word that a command takes.
+    #[test]
+    fn no_word_is_an_option_here() {
+        fn names(command: &clap::Command, all: &mut Vec<String>) {
+            for arg in command.get_arguments() {
+                all.extend(
+                    arg.get_long_and_visible_aliases().into_iter().flatten().map(|long| format!("--{long}")),
+                );
+                all.extend(arg.get_short().map(|short| format!("-{short}")));
+            }
+            command.get_subcommands().for_each(|command| names(command, all));
+        }
+        let mut all = Vec::new();
+        names(&Cli::command(), &mut all);
+        let taken: Vec<&str> = OPTIONS
+            .iter()
+            .flat_map(|(words, _)| *words)
+            .copied()
+            .filter(|word| all.iter().any(|name| name == word))
+            .collect();
+        assert_eq!(taken, [""; 0]);
+    }
+}
