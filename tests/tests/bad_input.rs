@@ -51,7 +51,8 @@ fn empty_image() {
 
 #[test]
 fn foreign_image() {
-    bad_image(b"#!/bin/sh\n", "this is no ELF, Multiboot, bzImage or gzip file: it begins with 23 21 2f 62");
+    bad_image(b"\0#!/", "this is no ELF, Multiboot, bzImage or gzip file: it begins with 00 23 21 2f");
+    bad_image(b"#!/bin/sh\n", "this is a script; in a Linux guest, type its name (docs/script.md)");
 }
 
 #[test]

@@ -56,12 +56,6 @@ const OPTIONS: &[(&[&str], &str)] = &[
 const SHORT: &[(&str, &str)] =
     &[("--record <FILE.tlr>", "write -o FILE.tlr"), ("--output-file <FILE>", "write -o FILE")];
 
-/// The word of another tool on a command line, and what to write here.
-fn foreign(args: &[OsString]) -> Option<(&str, &'static str)> {
-    let words = args.iter().skip(1).filter_map(|arg| arg.to_str()).take_while(|word| *word != "--");
-    words.filter_map(|word| row(word).map(|here| (word, here))).next()
-}
-
 fn row(word: &str) -> Option<&'static str> {
     let name = word.split('=').next().unwrap_or(word);
     OPTIONS.iter().find(|(words, _)| words.contains(&name)).map(|(_, here)| *here)
@@ -69,26 +63,27 @@ fn row(word: &str) -> Option<&'static str> {
 
 /// A long option of another tool that would be read as short options with their values, such as `-nographic`.
 pub fn refused(args: &[OsString]) -> Option<Error> {
-    let (word, here) = foreign(args)?;
-    let is_swallowed = word.len() > 2 && !word.starts_with("--");
-    is_swallowed.then(|| {
+    let words = args.iter().skip(1).filter_map(|arg| arg.to_str()).take_while(|word| *word != "--");
+    let mut swallowed = words.filter(|word| word.len() > 2 && !word.starts_with("--"));
+    swallowed.find_map(|word| {
+        let here = row(word)?;
         let mut error = Error::new(ErrorKind::UnknownArgument).with_cmd(&Cli::command());
         error.insert(ContextKind::InvalidArg, ContextValue::String(word.to_owned()));
         tip(&mut error, here);
-        error
+        Some(error)
     })
 }
 
 /// The same error, with what to write instead, where that is known.
-pub fn explained(mut error: Error, args: &[OsString]) -> Error {
+pub fn explained(mut error: Error) -> Error {
     let named = |kind| match error.get(kind) {
         Some(ContextValue::String(word)) => Some(word.clone()),
         Some(ContextValue::Strings(words)) => words.first().cloned(),
         _ => None,
     };
     let here = match error.kind() {
-        ErrorKind::UnknownArgument | ErrorKind::InvalidValue => {
-            foreign(args).map(|(_, here)| here.to_owned())
+        ErrorKind::UnknownArgument => {
+            named(ContextKind::InvalidArg).and_then(|word| row(&word).map(str::to_owned))
         }
         ErrorKind::InvalidSubcommand => {
             let has_some = error.get(ContextKind::SuggestedSubcommand).is_some();
@@ -137,26 +132,19 @@ fn tip(error: &mut Error, text: &str) {
 mod tests {
     use super::*;
 
-    /// A row is of no use for a word that a command takes.
+    /// Only where clap refuses a word may a row speak of it, and a long word behind one dash is refused before.
     #[test]
-    fn no_word_is_an_option_here() {
-        fn names(command: &clap::Command, all: &mut Vec<String>) {
-            for arg in command.get_arguments() {
-                all.extend(
-                    arg.get_long_and_visible_aliases().into_iter().flatten().map(|long| format!("--{long}")),
-                );
-                all.extend(arg.get_short().map(|short| format!("-{short}")));
-            }
-            command.get_subcommands().for_each(|command| names(command, all));
-        }
-        let mut all = Vec::new();
-        names(&Cli::command(), &mut all);
-        let taken: Vec<&str> = OPTIONS
-            .iter()
-            .flat_map(|(words, _)| *words)
-            .copied()
-            .filter(|word| all.iter().any(|name| name == word))
+    fn the_words_that_are_refused_are_no_options_here() {
+        let cli = Cli::command();
+        let shorts: Vec<String> = cli
+            .get_subcommands()
+            .flat_map(|c| c.get_arguments())
+            .filter_map(|arg| arg.get_short())
+            .map(|c| format!("-{c}"))
             .collect();
-        assert_eq!(taken, [""; 0]);
+        for word in OPTIONS.iter().flat_map(|(words, _)| *words) {
+            assert!(word.starts_with('-') && !word.contains('='), "{word}");
+            assert!(!shorts.iter().any(|short| short == word), "{word} is an option");
+        }
     }
 }

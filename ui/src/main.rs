@@ -90,7 +90,7 @@ fn main() -> ExitCode {
     let is_ours = args.get(1).is_none_or(|command| command != "dtrace");
     let parsed = match foreign::refused(&args).filter(|_| is_ours) {
         Some(error) => Err(error),
-        None => Cli::try_parse_from(&args).map_err(|error| foreign::explained(error, &args)),
+        None => Cli::try_parse_from(&args).map_err(foreign::explained),
     };
     let mut cli = match parsed {
         Ok(cli) => cli,

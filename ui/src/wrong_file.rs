@@ -50,11 +50,19 @@ fn near(path: &Path) -> Option<String> {
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?;
-    let mut names: Vec<String> =
-        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    names.sort();
-    let near = near_miss(name, names.iter().map(String::as_str))?;
-    Some(format!("did you mean {}?", path.with_file_name(near).display()))
+    // A file of another kind is not meant.
+    let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));
+    let of_kind = |name: String| match name.rsplit_once('.') {
+        Some((stem, its)) if its == ending => Some(stem.to_owned()),
+        None if ending.is_empty() => Some(name),
+        _ => None,
+    };
+    let mut stems: Vec<String> =
+        entries.filter_map(|entry| of_kind(entry.ok()?.file_name().into_string().ok()?)).collect();
+    stems.sort();
+    let near = near_miss(stem, stems.iter().map(String::as_str))?;
+    let dot = if ending.is_empty() { "" } else { "." };
+    Some(format!("did you mean {}?", path.with_file_name(format!("{near}{dot}{ending}")).display()))
 }
 
 /// The language of a program that was compiled as one in another language.

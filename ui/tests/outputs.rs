@@ -97,8 +97,11 @@ fn a_reader_that_closes_standard_output_ends_the_run_and_all_files_are_whole() {
     let end: serde_json::Value = serde_json::from_str(text(&cat.stdout).lines().last().unwrap()).unwrap();
     assert_eq!((&end["type"], &end["exit"]), (&"end".into(), &141.into()), "{end}");
 
+    // A whole run, whose records are more than a pipe holds: r.tlr may have ended before that.
+    let whole = trapline(folder, &["record", GUEST, "-q", "-o", "whole.tlr"]);
+    assert_eq!(whole.status.code(), Some(0), "{}", text(&whole.stderr));
     let branch =
-        ["replay", "r.tlr", "--rpn", "fbt::: { push 1; pop gv, 0; log 0 }", "-q", "--branch", "b.tlr"];
+        ["replay", "whole.tlr", "--rpn", "fbt::: { push 1; pop gv, 0; log 0 }", "-q", "--branch", "b.tlr"];
     assert_eq!(read_one_line(folder, &branch), (Some(141), String::new()));
     assert_eq!(ending(folder, "b.tlr"), "interrupted");
 }

@@ -109,7 +109,9 @@ impl Checker<'_> {
             );
             let error = pos.error("D_PRINTF_ARG_TYPE", sentence);
             Err(match conversion.name.as_str() {
-                "s" => error.help("copyinstr() reads a text of the program, and stringof() one of the kernel"),
+                "s" => {
+                    error.help("copyinstr() reads a text of the program, and stringof() one of the kernel")
+                }
                 _ => error,
             })
         };

@@ -224,7 +224,8 @@ impl<'a> Checker<'a> {
             ExprKind::Name(name) => self.name(name, pos),
             ExprKind::Scoped { thread, name } => self.scoped(*thread, name, pos),
             ExprKind::Aggregation { name, .. } => {
-                let error = pos.error("D_AGG_SCALAR", format!("@{name} is an aggregation, which has no value here"));
+                let error =
+                    pos.error("D_AGG_SCALAR", format!("@{name} is an aggregation, which has no value here"));
                 Err(error.help(format!("a statement of its own adds to it: @{name}[execname] = count()")))
             }
             ExprKind::Index(of, keys) => self.index(of, keys, pos),

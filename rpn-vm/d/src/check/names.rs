@@ -115,7 +115,9 @@ impl Checker<'_> {
         }
         if Self::is_action(name) || Self::is_function(name) {
             let sentence = format!("function '{name}' may not be referenced as scalar");
-            return Err(pos.error("D_IDENT_BADREF", sentence).help(format!("a function is called: {name}()")));
+            return Err(pos
+                .error("D_IDENT_BADREF", sentence)
+                .help(format!("a function is called: {name}()")));
         }
         if let Some((value, ty)) = self.types.imports.guest.enumerator(name) {
             let ty = self.types.import(ty);
