@@ -28,6 +28,7 @@ mod embedding;
 mod every_instruction;
 mod examples;
 mod exits;
+mod expectations;
 mod exports;
 mod fbt;
 mod fbt_functions;

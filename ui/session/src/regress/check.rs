@@ -289,11 +289,13 @@ impl Case {
     }
 }
 
-/// The assertion with the number that is found, if it says that something equals a number.
+/// The assertion with the number that is found, if it says that something equals a number, and if such a number can be
+/// written.
 fn mended(assertion: &Assertion, session: &mut Session, asked: Option<&Asked>) -> Option<String> {
     let Claim::Compare(left, Relation::Equal, Value::Number(_)) = &assertion.claim else { return None };
-    let found = evaluate(left, session, asked).ok()?;
-    let (before, _) = assertion.text.split_once("==")?;
+    let found = u64::try_from(evaluate(left, session, asked).ok()?).ok()?;
+    // A name on the left may contain the sign; a number does not.
+    let (before, _) = assertion.text.rsplit_once("==")?;
     Some(format!("{before}== {found}"))
 }
 
@@ -352,6 +354,12 @@ fn meant(first: &Session) -> String {
     }
 }
 
+/// A quotient, rounded down, also where one of the numbers is negative.
+fn rounded_down(left: i128, right: i128) -> Option<i128> {
+    let (cut, rest) = (left.checked_div(right)?, left.checked_rem(right)?);
+    Some(cut - i128::from(rest != 0 && (rest < 0) != (right < 0)))
+}
+
 /// A value, or the error.
 fn evaluate(value: &Value, session: &mut Session, asked: Option<&Asked>) -> Result<i128, String> {
     let named = |name: &str| of_program(session, name).map_err(|error| error.to_string());
@@ -381,7 +389,7 @@ fn evaluate(value: &Value, session: &mut Session, asked: Option<&Asked>) -> Resu
                 Operator::Plus => left.checked_add(right),
                 Operator::Minus => left.checked_sub(right),
                 Operator::Times => left.checked_mul(right),
-                Operator::Over => left.checked_div_euclid(right),
+                Operator::Over => rounded_down(left, right),
             };
             value.ok_or_else(|| "a value is too large, or divided by 0".to_owned())?
         }

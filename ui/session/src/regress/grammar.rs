@@ -9,7 +9,8 @@
 //! factor    = NUMBER | NAME | NAME "(" TEXT ")" | "(" value ")"
 //! ```
 //!
-//! A NUMBER is written as everywhere; a TEXT is quoted by `'` or `"`; `#` begins a comment.
+//! A NUMBER is written as everywhere; a TEXT is quoted by `'` or `"`; `#` begins a comment. Reading and evaluating recurse, so an
+//! assertion has a limited number of operators and brackets.
 
 use std::fmt;
 
@@ -172,6 +173,8 @@ impl fmt::Display for Kind {
     }
 }
 
+/// Most operators and pairs of brackets of an assertion.
+const MOST: usize = 1_000;
 const SIGNS: [&str; 12] = ["==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "(", ")"];
 const FORM: &str = "write an assertion such as `insns < 5G`, `hits('fbt::kmalloc:entry') == 29` or `console contains 'login:'`";
 
@@ -242,6 +245,8 @@ fn is_word(c: char) -> bool {
 struct Parser<'a> {
     tokens: &'a [Token],
     end: usize,
+    /// How many operators and brackets there may still be.
+    left: usize,
 }
 
 impl<'a> Parser<'a> {
@@ -263,6 +268,18 @@ impl<'a> Parser<'a> {
             }
             _ => None,
         }
+    }
+
+    /// Takes one of these signs that makes the tree of a value deeper.
+    fn take_deeper(&mut self, signs: &[&str]) -> Result<Option<&'static str>, Wrong> {
+        let (col, len) = self.peek().map_or((self.end, 1), |token| (token.col, token.len));
+        let sign = self.take_sign(signs);
+        if sign.is_some() {
+            let message = || format!("an assertion has at most {MOST} operators and brackets");
+            let too_many = || wrong(col, len, message(), "write several assertions");
+            self.left = self.left.checked_sub(1).ok_or_else(too_many)?;
+        }
+        Ok(sign)
     }
 
     fn expected(&self, what: &str) -> Wrong {
@@ -311,7 +328,7 @@ impl<'a> Parser<'a> {
 
     fn value(&mut self) -> Result<Value, Wrong> {
         let mut left = self.product()?;
-        while let Some(sign) = self.take_sign(&["+", "-"]) {
+        while let Some(sign) = self.take_deeper(&["+", "-"])? {
             let operator = if sign == "+" { Operator::Plus } else { Operator::Minus };
             left = Value::Binary(Box::new(left), operator, Box::new(self.product()?));
         }
@@ -320,7 +337,7 @@ impl<'a> Parser<'a> {
 
     fn product(&mut self) -> Result<Value, Wrong> {
         let mut left = self.factor()?;
-        while let Some(sign) = self.take_sign(&["*", "/"]) {
+        while let Some(sign) = self.take_deeper(&["*", "/"])? {
             let operator = if sign == "*" { Operator::Times } else { Operator::Over };
             left = Value::Binary(Box::new(left), operator, Box::new(self.factor()?));
         }
@@ -331,7 +348,7 @@ impl<'a> Parser<'a> {
         let Some(token) = self.peek() else { return Err(self.expected("a value")) };
         match &token.kind {
             Kind::Sign("(") => {
-                self.next();
+                self.take_deeper(&["("])?;
                 let value = self.value()?;
                 self.take_sign(&[")"]).ok_or_else(|| self.expected("`)`"))?;
                 Ok(value)
@@ -383,7 +400,7 @@ fn assertion(number: u32, line: &str) -> Result<Option<Assertion>, Wrong> {
     let tokens = tokens(line)?;
     let Some(last) = tokens.last() else { return Ok(None) };
     let end = last.col + last.len;
-    let mut parser = Parser { tokens: &tokens, end };
+    let mut parser = Parser { tokens: &tokens, end, left: MOST };
     let claim = parser.claim()?;
     if let Some(more) = parser.peek() {
         let message = format!("{} is not expected here", more.kind);
