@@ -123,3 +123,4 @@ mod tui_millions;
 mod user_context;
 mod verify;
 mod watch;
+mod writers;
