@@ -6,7 +6,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::cli::{binary, finish, patient, trapline};
+use crate::common::Rng;
 use tempfile::TempDir;
+use trapline_session::{
+    GuestBuilder, HISTORY_MEM, Places, Position, RecordedCourse, Recording, Timeline, Way,
+};
 use trapline_tests::root;
 
 /// A folder with these recordings and their companion files.
@@ -39,6 +43,72 @@ fn the_recordings_of_the_tests_give_the_expected_results() {
     );
     let alone = trapline(&root(), &["verify", "tests/recordings"]);
     assert_eq!(alone.out, ran.out);
+}
+
+/// The recordings of the tests.
+fn recordings() -> Vec<std::path::PathBuf> {
+    let files = std::fs::read_dir(root().join("tests/recordings")).unwrap();
+    let mut found: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "tlr"));
+    found.sort();
+    assert!(found.len() >= 30, "{found:?}");
+    found
+}
+
+#[test]
+fn the_recordings_are_verified_with_ticks_and_watches_at_random_places() {
+    let folder = TempDir::new().unwrap();
+    let mut dice = Rng(0x9e37_79b9_7f4a_7c15);
+    for recording in recordings() {
+        let watch = |dice: &mut Rng| {
+            let (low, length) = (dice.below(0x2000), 1 + dice.below(64));
+            let kind = ["w", "rw"][dice.below(2) as usize];
+            let place = format!("current_task+{low:#x}:current_task+{:#x}", low + length);
+            format!("address = {place}\nwatchpoint = {kind}\npush 1\nlog 1\nexit\n")
+        };
+        let header = "name = vmlinux\nmodtype = kernel\nmajor = 9\n".to_owned();
+        write(folder.path(), "w.rpn", &(header + &watch(&mut dice) + &watch(&mut dice)));
+        let tick = format!("profile:::tick-{}us {{ push 1; log 1 }}", 17 + dice.below(200));
+        let name = recording.display().to_string();
+        let more = ["--verify", "-q", "--rpn", &tick, "-p", "w.rpn", "--watch-unlimited"];
+        let ran = trapline(folder.path(), &[&["replay", &name], &more[..]].concat());
+        assert_eq!(ran.code, 0, "{name} {tick}: {}", ran.err);
+    }
+}
+
+/// A timeline saves snapshots where it stops, and restores them to go back.
+#[test]
+fn the_recordings_have_their_digests_after_stops_and_snapshots_at_random_instructions() {
+    let (mut dice, mut compared) = (Rng(0x1234_5678_9abc_def1), 0);
+    for path in recordings() {
+        let recording = Recording::read(&path).unwrap();
+        let guest = GuestBuilder::of_recording(&recording, &Places::of(&path)).unwrap().open().unwrap();
+        let begun = || {
+            let mut session = guest.start(recording.config().probing.clone()).unwrap();
+            session.begin_as(&mut RecordedCourse::of(&recording, Way::Same, |_| true)).unwrap();
+            Timeline::of(session, &recording, |_| true, HISTORY_MEM).unwrap()
+        };
+        let (mut straight, mut shaken) = (begun(), begun());
+        let at = |icount| Position::At { icount, ordinal: 0 };
+        // A recording that restores a snapshot is a timeline up to there.
+        let end = straight.end().map_or(0, |(end, _)| end.icount);
+        let checkpoints = recording.checkpoints().iter().filter(|checkpoint| checkpoint.at.icount <= end);
+        for checkpoint in checkpoints {
+            compared += 1;
+            for _ in 0..3 {
+                shaken.goto(at(dice.below(end))).unwrap();
+                if shaken.session().icount() + 40 < end {
+                    shaken.step(dice.below(40)).unwrap();
+                }
+            }
+            let digest = |timeline: &mut Timeline| {
+                timeline.goto(at(checkpoint.at.icount)).unwrap();
+                timeline.session().digest()
+            };
+            assert_eq!(digest(&mut shaken), digest(&mut straight), "{}: {:?}", path.display(), checkpoint.at);
+        }
+    }
+    assert!(compared > 200, "{compared}");
 }
 
 /// The recordings themselves are older: these are made with what the configuration has today.
