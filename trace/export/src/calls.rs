@@ -7,9 +7,16 @@
 use std::collections::BTreeMap;
 
 use crate::hit::Hit;
+use crate::notes::Notes;
 
 /// Most calls of a thread that are waited for. Deeper ones are counted only, so that their returns end nothing else.
 const MOST_CALLS: usize = 1024;
+
+/// Most calls of all threads together that are waited for. A thread that ends in a call never leaves it.
+const MOST_OPEN: usize = 1 << 20;
+
+/// Most threads that are told apart.
+const MOST_THREADS: usize = 1 << 16;
 
 /// Most bytes between two stack pointers of one stack: the next stack may lie right behind it.
 const STACK: u64 = 16 << 10;
@@ -21,6 +28,8 @@ pub(crate) enum Thread {
     Task { process: u32, pid: u32 },
     /// The CPU.
     Cpu(u32),
+    /// All tasks beyond the number that are told apart. They have no calls.
+    Other,
 }
 
 /// The threads that have hit probes. Each is one, whatever its probes say of its process.
@@ -30,6 +39,8 @@ pub(crate) struct Threads {
     processes: BTreeMap<u32, (u32, bool)>,
     /// Whether a hit did not say which task it was.
     pub without_task: bool,
+    /// Hits of tasks beyond the number that are told apart.
+    pub others: u64,
 }
 
 impl Threads {
@@ -40,6 +51,10 @@ impl Threads {
             return Thread::Cpu(hit.cpu);
         }
         let (pid, said) = (hit.pid, hit.process != 0);
+        if self.processes.len() >= MOST_THREADS && !self.processes.contains_key(&pid) {
+            self.others += 1;
+            return Thread::Other;
+        }
         let first = (if said { hit.process } else { pid }, said);
         let known = self.processes.entry(pid).or_insert(first);
         // A number that is of another process now is that of another thread. A thread whose process was not known at first
@@ -48,6 +63,13 @@ impl Threads {
             known.0 = hit.process;
         }
         Thread::Task { process: known.0, pid }
+    }
+
+    /// Says what was not told apart.
+    pub fn report(&self, notes: &Notes) {
+        let of = format!("of a task after the first {MOST_THREADS}, and is shown without calls");
+        let many = format!("of tasks after the first {MOST_THREADS}, and are shown without calls");
+        notes.count(self.others, &format!("hit was {of}"), &format!("hits were {many}"));
     }
 }
 
@@ -80,16 +102,20 @@ struct Stack<T> {
 #[derive(Debug)]
 pub(crate) struct Calls<T> {
     threads: BTreeMap<Thread, Stack<T>>,
+    /// Calls that are waited for, of all threads.
+    open: usize,
     last: Option<(Thread, u32, u64)>,
     /// Returns without an entry.
     pub unmatched: u64,
     /// Calls that were too deep.
     pub too_deep: u64,
+    /// Calls that came when as many others were waited for as can be.
+    pub too_many: u64,
 }
 
 impl<T> Default for Calls<T> {
     fn default() -> Self {
-        Self { threads: BTreeMap::new(), last: None, unmatched: 0, too_deep: 0 }
+        Self { threads: BTreeMap::new(), open: 0, last: None, unmatched: 0, too_deep: 0, too_many: 0 }
     }
 }
 
@@ -98,9 +124,17 @@ fn what(hit: &Hit) -> [String; 3] {
 }
 
 impl<T> Calls<T> {
+    /// Says what was not waited for.
+    pub fn report(&self, notes: &Notes) {
+        let why = format!("not followed, because {MOST_OPEN} others had not returned");
+        notes.count(self.too_many, &format!("call was {why}"), &format!("calls were {why}"));
+    }
+
     /// What a hit does. A further record of the same firing does nothing.
     pub fn step(&mut self, thread: Thread, hit: &Hit) -> Step {
-        let Some(probe) = &hit.probe else { return Step::Neither };
+        let Some(probe) = hit.probe.as_ref().filter(|_| thread != Thread::Other) else {
+            return Step::Neither;
+        };
         let this = (thread, hit.id, hit.icount);
         if self.last.replace(this) == Some(this) || probe.function.is_empty() {
             return Step::Neither;
@@ -126,20 +160,42 @@ impl<T> Calls<T> {
             below.is_some_and(|distance| distance > 0 || step == Step::Entry)
         };
         let live = stack.calls.iter().rposition(|call| !is_gone(call)).map_or(0, |at| at + 1);
-        stack.calls.drain(live..).rev().map(|call| call.of).collect()
+        if live < stack.calls.len() {
+            // What was too deep is above them.
+            stack.deeper = 0;
+        }
+        self.end(thread, live)
+    }
+
+    /// Ends the calls of a thread from this one on, innermost first.
+    fn end(&mut self, thread: Thread, from: usize) -> Vec<T> {
+        let Some(stack) = self.threads.get_mut(&thread) else { return Vec::new() };
+        let ended: Vec<T> = stack.calls.drain(from..).rev().map(|call| call.of).collect();
+        self.open -= ended.len();
+        if stack.calls.is_empty() && stack.deeper == 0 {
+            self.threads.remove(&thread);
+        }
+        ended
     }
 
     /// Enters the function of a hit. Returns whether the call is waited for.
     pub fn enter(&mut self, thread: Thread, hit: &Hit, of: T) -> bool {
-        let stack = self.threads.entry(thread).or_insert_with(|| Stack { calls: Vec::new(), deeper: 0 });
-        let room = stack.calls.len() < MOST_CALLS;
-        if room {
-            stack.calls.push(Entered { what: what(hit), stack: hit.stack, of });
-        } else {
-            stack.deeper += 1;
-            self.too_deep += 1;
+        let room = self.open < MOST_OPEN;
+        if !room && !self.threads.contains_key(&thread) {
+            // Its return has no entry then, and ends nothing else.
+            self.too_many += 1;
+            return false;
         }
-        room
+        let stack = self.threads.entry(thread).or_insert_with(|| Stack { calls: Vec::new(), deeper: 0 });
+        if room && stack.deeper == 0 && stack.calls.len() < MOST_CALLS {
+            stack.calls.push(Entered { what: what(hit), stack: hit.stack, of });
+            self.open += 1;
+            return true;
+        }
+        stack.deeper += 1;
+        let count = if room { &mut self.too_deep } else { &mut self.too_many };
+        *count += 1;
+        false
     }
 
     /// Leaves the function of a hit: the calls that end, innermost first.
@@ -157,11 +213,7 @@ impl<T> Calls<T> {
             self.unmatched += 1;
             return Vec::new();
         };
-        let ended = stack.calls.drain(at..).rev().map(|call| call.of).collect();
-        if stack.calls.is_empty() {
-            self.threads.remove(&thread);
-        }
-        ended
+        self.end(thread, at)
     }
 
     /// The value of the innermost call of a thread.
@@ -177,6 +229,7 @@ impl<T> Calls<T> {
 
     /// The calls that have not ended, innermost first for each thread.
     pub fn take_open(&mut self) -> Vec<T> {
+        self.open = 0;
         let threads = std::mem::take(&mut self.threads).into_values();
         threads.flat_map(|stack| stack.calls.into_iter().rev().map(|call| call.of)).collect()
     }
@@ -258,6 +311,50 @@ mod tests {
         assert_eq!(calls.step(T, &entry), Step::Entry);
         assert_eq!(calls.step(T, &entry), Step::Neither);
         assert_eq!(calls.step(T, &hit("a", "entry", 2)), Step::Entry);
+    }
+
+    #[test]
+    fn calls_that_were_too_deep_are_gone_with_those_below_them() {
+        let at = |hit: Hit, sp| Hit { stack: (8, sp), ..hit };
+        let mut calls = Calls::default();
+        for n in 0..MOST_CALLS + 2 {
+            calls.enter(T, &at(hit("a", "entry", n as u64), 0x9000 - n as u64), n);
+        }
+        let entry = at(hit("b", "entry", 9_000), 0x9000);
+        assert_eq!(calls.gone(T, &entry, Step::Entry).len(), MOST_CALLS);
+        assert!(calls.enter(T, &entry, 7) && calls.leave(T, &hit("b", "return", 9_001)) == [7]);
+    }
+
+    #[test]
+    fn threads_that_end_in_calls_leave_a_limited_number_of_them() {
+        let task = |pid| Thread::Task { process: pid, pid };
+        let mut calls = Calls::default();
+        for n in 0..MOST_OPEN as u32 {
+            assert!(calls.enter(task(n), &hit("a", "entry", 1), n));
+        }
+        // A new thread has no calls then, and one that has some balances.
+        let new = task(u32::MAX);
+        assert!(
+            !calls.enter(new, &hit("a", "entry", 2), 0)
+                && calls.leave(new, &hit("a", "return", 3)).is_empty()
+        );
+        assert!(
+            !calls.enter(task(5), &hit("a", "entry", 4), 0)
+                && calls.leave(task(5), &hit("a", "return", 5)).is_empty()
+        );
+        assert_eq!((calls.too_many, calls.unmatched, calls.threads.len()), (2, 1, MOST_OPEN));
+        assert_eq!(calls.leave(task(5), &hit("a", "return", 6)), [5]);
+        assert!(calls.enter(new, &hit("a", "entry", 7), 0));
+    }
+
+    #[test]
+    fn threads_beyond_those_that_are_told_apart_are_one_without_calls() {
+        let of = |pid| Hit { pid, has_task: true, ..hit("a", "entry", pid.into()) };
+        let mut threads = Threads::default();
+        assert!((0..MOST_THREADS as u32).all(|pid| threads.of(&of(pid)) != Thread::Other));
+        assert_eq!((threads.of(&of(u32::MAX)), threads.others), (Thread::Other, 1));
+        assert_eq!(threads.of(&of(3)), Thread::Task { process: 3, pid: 3 });
+        assert_eq!(Calls::<()>::default().step(Thread::Other, &of(4)), Step::Neither);
     }
 
     #[test]

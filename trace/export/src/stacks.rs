@@ -146,6 +146,8 @@ impl Stacks {
             let unit = self.weight.as_ref().map_or("instructions", |_| "calls");
             notes.count(self.calls.unmatched, "return had no entry", "returns had no entry");
             notes.count(self.calls.too_deep, "call was too deep", "calls were too deep");
+            self.threads.report(notes);
+            self.calls.report(notes);
             if self.threads.without_task {
                 notes.say(
                     "the records do not say which task hit a probe, so calls of several tasks end each other: record with \

@@ -5,4 +5,5 @@
 mod damage;
 mod flames;
 mod made;
+mod models;
 mod perfetto;

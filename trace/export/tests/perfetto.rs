@@ -81,11 +81,27 @@ fn trace(records: &[Record], d: &[Shown]) -> (Vec<u8>, Vec<String>) {
     (out, notes.take())
 }
 
+/// Time, kind, thread and name of each event.
+pub fn slices(records: &[Record]) -> Vec<(u64, u64, u32, String)> {
+    let (out, _) = trace(records, &[]);
+    let mut threads = BTreeMap::new();
+    for packet in fields(&out).remove(&1).into_iter().flatten() {
+        let Field::Bytes(packet) = packet else { panic!("a packet is a message") };
+        // A descriptor of a track, with its thread.
+        let track = bytes(&fields(&packet), 60).map(|track| fields(&track)).unwrap_or_default();
+        if let Some(thread) = bytes(&track, 4) {
+            threads.insert(number(&track, 1), number(&fields(&thread), 2) as u32);
+        }
+    }
+    let (events, _) = events(records, &[]);
+    events.into_iter().map(|(time, kind, track, name, _)| (time, kind, threads[&track], name)).collect()
+}
+
 /// The events, and the notes.
 fn events(records: &[Record], d: &[Shown]) -> (Vec<Event>, Vec<String>) {
     let (out, notes) = trace(records, d);
     let (mut events, mut names) = (Vec::new(), BTreeMap::new());
-    for packet in fields(&out).remove(&1).unwrap() {
+    for packet in fields(&out).remove(&1).into_iter().flatten() {
         let Field::Bytes(packet) = packet else { panic!("a packet is a message") };
         let packet = fields(&packet);
         assert_eq!(number(&packet, 10), 1);

@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 
 use crate::hit::{Hit, number};
 
+/// Most flows that wait for their threads: a thread may never go on.
+const MOST_PENDING: usize = 1 << 16;
+
 /// Flows that have begun and not ended.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
@@ -14,12 +17,18 @@ pub(super) struct Flows {
     last: u64,
     /// For each thread that is to go on: the flows to it, and the instruction count of the last one.
     pending: BTreeMap<u32, (Vec<u64>, u64)>,
+    /// The number of flows in `pending`.
+    waiting: usize,
+    /// Flows that would have been too many.
+    pub left_out: u64,
 }
 
 impl Flows {
     /// The flows that end at this hit: those to its thread.
     pub fn arriving(&mut self, hit: &Hit) -> Vec<u64> {
-        self.pending.remove(&hit.pid).map(|(flows, _)| flows).unwrap_or_default()
+        let flows = self.pending.remove(&hit.pid).map(|(flows, _)| flows).unwrap_or_default();
+        self.waiting -= flows.len();
+        flows
     }
 
     /// The flow that begins at this hit, in a system call, if one does.
@@ -29,12 +38,16 @@ impl Flows {
             ("sched", "off-cpu") => hit.pid,
             _ => return None,
         };
+        if self.waiting >= MOST_PENDING {
+            self.left_out += 1;
+            return None;
+        }
         let (flows, at) = self.pending.entry(thread).or_default();
         // Two probes may say the same of one instruction.
         if !flows.is_empty() && *at == hit.icount {
             return None;
         }
-        self.last += 1;
+        (self.last, self.waiting) = (self.last + 1, self.waiting + 1);
         flows.push(self.last);
         *at = hit.icount;
         Some(self.last)
@@ -42,6 +55,7 @@ impl Flows {
 
     /// The threads that do not go on any more, with the flows to them.
     pub fn take_pending(&mut self) -> impl Iterator<Item = (u32, Vec<u64>)> + use<> {
+        self.waiting = 0;
         std::mem::take(&mut self.pending).into_iter().map(|(thread, (flows, _))| (thread, flows))
     }
 }
@@ -107,6 +121,16 @@ mod tests {
         assert_eq!(flows.beginning(&hit("proc", "lwp-create", 1, 5), &process), None);
         assert_eq!(flows.beginning(&hit("sched", "off-cpu", 1, 6), &Map::new()), Some(2));
         assert_eq!(flows.take_pending().collect::<Vec<_>>(), [(1, vec![2]), (9, vec![1])]);
+    }
+
+    #[test]
+    fn threads_that_never_go_on_have_a_limited_number_of_flows() {
+        let mut flows = Flows::default();
+        let off = |pid| hit("sched", "off-cpu", pid, pid.into());
+        assert!((0..MOST_PENDING as u32).all(|pid| flows.beginning(&off(pid), &Map::new()).is_some()));
+        assert_eq!((flows.beginning(&off(u32::MAX), &Map::new()), flows.left_out), (None, 1));
+        assert_eq!(flows.arriving(&off(7)).len(), 1);
+        assert!(flows.beginning(&off(u32::MAX), &Map::new()).is_some());
     }
 
     #[test]

@@ -109,6 +109,7 @@ impl<W: Write> PerfettoSink<W> {
                 cpu = format!("CPU {n}");
                 Track::Named(&cpu)
             }
+            Key::Thread(Thread::Other) => Track::Named("other threads"),
             Key::Running(n) => {
                 cpu = format!("CPU {n} runs");
                 Track::Named(&cpu)
@@ -147,7 +148,7 @@ impl<W: Write> PerfettoSink<W> {
         let track = self.thread(thread, &hit.task)?;
         let mut arriving = match thread {
             Thread::Task { .. } => self.flows.arriving(hit),
-            Thread::Cpu(_) => Vec::new(),
+            Thread::Cpu(_) | Thread::Other => Vec::new(),
         };
         self.scheduled(hit, time, &mut arriving)?;
         let (function, name) = (hit.part(|p| &p.function), hit.part(|p| &p.name));
@@ -286,6 +287,13 @@ impl<W: Write> PerfettoSink<W> {
             "calls had not returned and end at the end",
         );
         note(calls.too_deep, "call was too deep to be a slice", "calls were too deep to be slices");
+        self.threads.report(&self.notes);
+        calls.report(&self.notes);
+        note(
+            self.flows.left_out,
+            "flow was left out, because too many threads had not gone on",
+            "flows were left out, because too many threads had not gone on",
+        );
         note(
             self.early,
             "record was moved behind the one before",
