@@ -124,6 +124,18 @@ fn a_probe_of_a_program_does_not_fire_in_one_with_an_equal_page() {
     let hits =
         lines("pid*:two:second:entry, pid*:one:first:entry { printf(\"%s %s\\n\", execname, probefunc); }");
     assert_eq!(hits.iter().map(String::as_str).collect::<Vec<_>>(), ["two second"]);
+    let hits = lines("spin:two::start, spin:one::start { printf(\"%s %s\\n\", execname, probemod); }");
+    assert_eq!(hits.iter().map(String::as_str).collect::<Vec<_>>(), ["two two"]);
+    for (program, hits) in [("two", 1), ("one", 0)] {
+        let text = format!(
+            "name = {program}\nmodtype = user\nmajor = 1\noffset = program\nopcode = 0x55\nminor = 1\npush 1\nlog 1\nexit\n"
+        );
+        let file = FOLDER.path().join(format!("{program}.rpn"));
+        std::fs::write(&file, text).unwrap();
+        let out = run(&["-p", &file.display().to_string(), "--console", "none", "--header", "name"]).out;
+        assert_eq!(out.lines().count(), hits, "{program}: {out}");
+        assert!(out.lines().all(|line| line.contains(&format!("name={program}"))), "{out}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::Interposer;
 use crate::model::{
-    Address, Definition, INT3, InsertError, InsertErrorKind, Place, Point, Program, ProgramId, Provided, Who,
+    Address, Definition, INT3, InsertError, InsertErrorKind, Place, Point, Processes, Program, ProgramId, Who,
 };
 use crate::sources::disable_watch;
 use std::borrow::Borrow;
@@ -45,7 +45,7 @@ impl Interposer {
         for (probe, (linked, own)) in program.probes.iter().zip(&definition.probes).enumerate() {
             let checked = self.sources.watches.check(&own.place);
             let checked = checked.and_then(|()| check_opcode(core, &own.place, linked.opcode));
-            let checked = checked.and_then(|()| self.check_processes(own.rest.provided.as_ref()));
+            let checked = checked.and_then(|()| self.check_processes(own.rest.processes.as_deref()));
             checked.map_err(|kind| InsertError { probe, kind })?;
         }
         let first = self.inserted.probes.len();
@@ -70,8 +70,7 @@ impl Interposer {
     }
 
     /// Checks that the current process can be determined, if the probe needs it.
-    fn check_processes(&self, provided: Option<&Provided>) -> Result<(), InsertErrorKind> {
-        let processes = provided.and_then(|provided| provided.processes.as_ref());
+    fn check_processes(&self, processes: Option<&Processes>) -> Result<(), InsertErrorKind> {
         let matters = processes.is_some_and(|processes| processes.who != Who::Any);
         if matters && self.profile.is_none() { Err(InsertErrorKind::NoProcesses) } else { Ok(()) }
     }

@@ -98,9 +98,7 @@ impl Inserted {
         self.gv.resize(self.gv.len().max(definition.gvars), 0);
         self.probes.extend(definition.probes.iter().map(|probe| {
             let mut probe = probe.clone();
-            let provided = probe.rest.provided.as_ref();
-            let processes = provided.and_then(|provided| provided.processes.as_ref());
-            probe.filter = processes.map(|processes| filters.add(processes));
+            probe.filter = probe.rest.processes.as_ref().map(|processes| filters.add(processes));
             probe.program = id as u32;
             probe.set_guards();
             if awaited {

@@ -234,7 +234,7 @@ impl Place {
     }
 
     /// The module and the offset in its file of a place in a user module's code.
-    pub(crate) fn in_user_code(&self) -> Option<(&Arc<UserModule>, u64)> {
+    pub fn in_user_code(&self) -> Option<(&Arc<UserModule>, u64)> {
         match self.address() {
             Address::Program { module, offset } => Some((module, offset)),
             _ => None,

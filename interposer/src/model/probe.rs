@@ -3,6 +3,7 @@
 use super::difference::AlteredRun;
 use super::error::{InsertError, InsertErrorKind};
 use super::place::Place;
+use super::processes::Processes;
 use super::provided::{Arguments, Condition, Point, Provided};
 use crate::d::{DSetup, Runtime};
 use serde::{Deserialize, Serialize};
@@ -161,6 +162,8 @@ pub(crate) struct Rest {
     pub kind: Option<String>,
     /// Its provider's description.
     pub provided: Option<Provided>,
+    /// The processes that it is for; `None` for all, and for the kernel.
+    pub processes: Option<Arc<Processes>>,
     /// Source line of each instruction of the handler.
     pub lines: Lines,
     /// What its records hold, if they can be shown as more than bytes.
@@ -191,6 +194,7 @@ impl Probe {
                 group: linked.group.clone(),
                 kind: linked.kind.clone(),
                 provided: point.provided,
+                processes: point.processes,
                 lines: linked.lines.clone(),
                 layout: linked.layout.clone(),
             }),

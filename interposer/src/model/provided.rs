@@ -73,8 +73,6 @@ pub struct Provided {
     pub arguments: Arc<dyn Arguments>,
     /// Whether the stack pointer is at the return address there.
     pub at_call: bool,
-    /// Its process filter; `None` for all processes and the kernel.
-    pub processes: Option<Arc<Processes>>,
     /// When it fires at its place; `None` for every time.
     pub when: Option<Arc<dyn Condition>>,
 }
@@ -86,11 +84,21 @@ pub struct Point {
     pub place: Place,
     /// Its provider's description.
     pub provided: Option<Provided>,
+    /// Its process filter; `None` for all processes and the kernel.
+    pub processes: Option<Arc<Processes>>,
 }
 
 impl From<Place> for Point {
     fn from(place: Place) -> Self {
-        Self { place, provided: None }
+        Self { place, provided: None, processes: None }
+    }
+}
+
+impl Point {
+    /// A place where a provider has put a probe, for all processes.
+    #[must_use]
+    pub fn provided(place: Place, provided: Provided) -> Self {
+        Self { place, provided: Some(provided), processes: None }
     }
 }
 

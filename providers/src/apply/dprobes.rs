@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use trapline_emu::WatchKind;
 use trapline_emu::symbols::{Ambiguous, KernelModule, UserModule};
-use trapline_interposer::{Place, Point};
+use trapline_interposer::{Place, Point, Processes};
 use trapline_rpn::{
     Diagnostic, Diagnostics, LinkedProbe, LinkedProgram, LocationForm, ModType, Program, Severity,
     SymbolResolver, Watch, services,
@@ -71,6 +71,8 @@ pub(crate) struct Scope<'a> {
     target: &'a Target,
     /// The module of a user program.
     module: Option<&'a Arc<UserModule>>,
+    /// The processes that may have it mapped.
+    processes: Option<Arc<Processes>>,
     /// The module of a program for a kernel module.
     kernel_module: Option<&'a Arc<KernelModule>>,
 }
@@ -122,7 +124,7 @@ impl<'a> Scope<'a> {
 
     /// Looks names up in the kernel.
     pub fn kernel_of(target: &'a Target) -> Self {
-        Self { target, module: None, kernel_module: None }
+        Self { target, module: None, processes: None, kernel_module: None }
     }
 
     /// The file for names and offsets, if it is not the kernel.
@@ -147,8 +149,11 @@ impl<'a> Scope<'a> {
             if let Place::Module { module, offset } = &place {
                 probe.location.offset = offset.wrapping_sub(module.text_offset(0).unwrap_or_default());
             }
+            let mut point = Point::from(place);
+            // A page with the same bytes may belong to another file.
+            point.processes.clone_from(&self.processes);
             probes.push(probe);
-            points.push(place.into());
+            points.push(point);
             return Ok(None);
         };
         let refused = |code, message| LocationError { code, message, help: None };
@@ -175,11 +180,14 @@ impl<'a> Scope<'a> {
         match program.header.modtype {
             ModType::Kernel => Ok(Self::kernel_of(target)),
             ModType::Kmod => match target.kernel_module_named(name) {
-                Some(module) => Ok(Self { target, module: None, kernel_module: Some(module) }),
+                Some(module) => Ok(Self { kernel_module: Some(module), ..Self::kernel_of(target) }),
                 None => Err(unknown_kernel_module(target, program)),
             },
             ModType::User => match target.module(name) {
-                Some(module) => Ok(Self { target, module: Some(module), kernel_module: None }),
+                Some(module) => {
+                    let processes = Some(Arc::new(target.programs().holders().of([module])));
+                    Ok(Self { module: Some(module), processes, ..Self::kernel_of(target) })
+                }
                 None => Err(unknown_module(target, program)),
             },
         }

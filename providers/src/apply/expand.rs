@@ -64,7 +64,7 @@ pub(crate) fn expand<'a>(
         if let Place::Kernel { linear, .. } | Place::LockNop { linear, .. } = site.place {
             linked.location.value = linear;
             linked.location.offset = linear.wrapping_sub(base) & target.width().mask();
-        } else if let Some(offset) = in_user_code(&site.place) {
+        } else if let Some((_, offset)) = site.place.in_user_code() {
             (linked.location.value, linked.location.offset) = (offset, offset);
         } else if let Place::Module { module, offset } = &site.place {
             let from_text = offset.wrapping_sub(module.text_offset(0).unwrap_or_default());
@@ -76,10 +76,10 @@ pub(crate) fn expand<'a>(
             name: Arc::clone(&probe.name),
             arguments: Arc::clone(&site.arguments),
             at_call: site.at_call,
-            processes: probe.processes.clone(),
             when: site.when.clone(),
         };
-        points.push(Point { place: site.place.clone(), provided: Some(provided) });
+        let processes = probe.processes.clone();
+        points.push(Point { processes, ..Point::provided(site.place.clone(), provided) });
     }
     Ok(convention)
 }
@@ -87,16 +87,6 @@ pub(crate) fn expand<'a>(
 /// Whether a handler uses arguments.
 fn pushes_arguments(handler: &LinkedProbe) -> bool {
     handler.handler.arguments().iter().any(|insn| insn.op == Op::PushArg)
-}
-
-/// The offset of a place in the code of a user module.
-fn in_user_code(place: &Place) -> Option<u64> {
-    match place {
-        Place::User { offset, .. } | Place::UserExit { offset, .. } | Place::IsEnabled { offset, .. } => {
-            Some(*offset)
-        }
-        _ => None,
-    }
 }
 
 /// Whether the probe has every argument that the handler pushes. A tail call lacks only the return value, which the

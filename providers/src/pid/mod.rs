@@ -10,7 +10,7 @@ mod scan;
 mod stripped;
 mod who;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use trapline_emu::symbols::UserModule;
@@ -89,16 +89,10 @@ struct Chosen<'a> {
 fn chosen<'a>(programs: Programs<'a>, wanted: &Description, who: &Who) -> Result<Vec<Chosen<'a>>, PidError> {
     let field = &wanted.written()[1];
     let forked = programs.options.follow_fork;
-    let known: Arc<BTreeSet<String>> =
-        Arc::new(programs.modules.iter().map(|module| module.name().to_owned()).collect());
-    let mut equal: BTreeMap<&[u8], Vec<String>> = BTreeMap::new();
-    for module in programs.modules {
-        equal.entry(module.bytes()).or_default().push(module.name().to_owned());
-    }
+    let holders = programs.holders();
     let chosen = |module: &'a Arc<UserModule>, program| {
-        let copies = equal.get(module.bytes()).map_or_else(Arc::default, |paths| Arc::from(paths.as_slice()));
-        let (who, known) = (who.clone(), Arc::clone(&known));
-        Chosen { module, processes: Arc::new(Processes { who, program, known, copies, forked }) }
+        let processes = Processes { who: who.clone(), program, forked, ..holders.of([module]) };
+        Chosen { module, processes: Arc::new(processes) }
     };
     let of = |module: &'a Arc<UserModule>| chosen(module, None);
     let all = programs.modules.iter();

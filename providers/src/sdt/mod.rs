@@ -35,7 +35,7 @@ use trapline_trace::ProbeName;
 
 use crate::name::Description;
 use crate::provider::{ArgumentType, Probe, Provider, ProviderError, Site};
-use crate::target::{Target, basename};
+use crate::target::{Holders, Target, basename};
 use unit::Unit;
 
 /// The provider of probes that name none.
@@ -107,6 +107,7 @@ impl Static {
     }
 
     fn probes(&self, target: &Target) -> &[Probe] {
+        let holders = || target.programs().holders();
         self.probes.get_or_init(|| match &self.source {
             Source::Sdt(user, units) => {
                 let mut found = kernel::probes(target, &mut Vec::new());
@@ -114,15 +115,17 @@ impl Static {
                     .for_each(|module| found.extend(kernel::module_probes(target, module, &mut Vec::new())));
                 found.extend(user.iter().cloned());
                 found.extend(tracepoint::passed(target, units.read(target)));
-                self.number(found)
+                self.number(&holders(), found)
             }
-            Source::Tracepoint(units) => self.number(tracepoint::traced(target, units.read(target))),
-            Source::User(found) => self.number(found.clone()),
+            Source::Tracepoint(units) => {
+                self.number(&holders(), tracepoint::traced(target, units.read(target)))
+            }
+            Source::User(found) => self.number(&holders(), found.clone()),
         })
     }
 
     /// Sites of one name are one probe.
-    fn number(&self, found: Vec<Found>) -> Vec<Probe> {
+    fn number(&self, holders: &Holders<'_>, found: Vec<Found>) -> Vec<Probe> {
         /// Module, function and name.
         type Key = (Arc<str>, Arc<str>, Arc<str>);
         let mut named: BTreeMap<Key, (u8, Vec<Site>, Vec<ArgumentType>)> = BTreeMap::new();
@@ -139,9 +142,13 @@ impl Static {
         }
         let probe = |(id, ((module, function, name), (logged, mut sites, types)))| {
             tell_once(&mut sites);
+            // A page with the same bytes may belong to another file.
+            let mut modules =
+                sites.iter().filter_map(|site: &Site| Some(site.place.in_user_code()?.0)).peekable();
+            let processes = modules.peek().is_some().then(|| Arc::new(holders.of(modules)));
             let provider = Arc::clone(&self.name);
             let name = Arc::new(ProbeName { provider, module, function, name });
-            Probe { id, name, sites, logged, processes: None, types }
+            Probe { id, name, sites, logged, processes, types }
         };
         (1..).zip(named).map(probe).collect()
     }
@@ -190,7 +197,7 @@ pub fn static_probes(module: &Arc<UserModule>, wanted: &Description) -> (Vec<Pro
     let mut base = 0;
     for (name, sites) in by_provider(std::slice::from_ref(module)) {
         let provider = Static::new(&name, Source::User(Vec::new()));
-        let probes = provider.number(sites);
+        let probes = provider.number(&Holders::new(std::slice::from_ref(module)), sites);
         let count = probes.len() as u32;
         let meant = probes.into_iter().filter(|p| wanted.provider(&provider.name) && means(wanted, p));
         found.extend(meant.map(|probe| Probe { id: base + probe.id, ..probe }));

@@ -1,5 +1,6 @@
 //! The files to probe: the kernel's image and symbols, and the user modules.
 
+mod holders;
 mod options;
 mod sites;
 mod source;
@@ -16,6 +17,7 @@ use trapline_os::{CodePointer, KernelImage, Unwinder};
 use trapline_rpn::Width;
 use trapline_trace::Kind;
 
+pub(crate) use holders::Holders;
 pub use options::{Abi, AbiError, ProbeOptions, Rules, TargetError, TargetProcess};
 pub(crate) use options::{LARGEST, process_number};
 pub use sites::{Code, Refusal};
@@ -52,6 +54,13 @@ pub struct Programs<'a> {
     pub files: &'a Files,
     /// The user's choices.
     pub options: &'a ProbeOptions,
+}
+
+impl<'a> Programs<'a> {
+    /// What tells the processes of probes in them.
+    pub(crate) fn holders(self) -> Holders<'a> {
+        Holders::new(self.modules)
+    }
 }
 
 /// The last component of a path; modules are matched by it.

@@ -57,9 +57,8 @@ fn point() -> Point {
         name: "entry".into(),
     };
     let arguments: Arc<dyn Arguments> = Arc::new(AtEntry(Abi::Cdecl));
-    let provided =
-        Provided { id: 10, name: Arc::new(name), arguments, at_call: true, processes: None, when: None };
-    Point { place: Place::Kernel { linear: AT + 1, paddr: AT + 1 }, provided: Some(provided) }
+    let provided = Provided { id: 10, name: Arc::new(name), arguments, at_call: true, when: None };
+    Point::provided(Place::Kernel { linear: AT + 1, paddr: AT + 1 }, provided)
 }
 
 impl Hit {

@@ -213,10 +213,11 @@ impl Case {
             name: "entry".into(),
         };
         let arguments: Arc<dyn Arguments> = Arc::new(AtEntry(Abi::Cdecl));
-        let provided =
-            Provided { id: 1, name: Arc::new(name), arguments, at_call: true, processes: None, when: None };
+        let provided = Provided { id: 1, name: Arc::new(name), arguments, at_call: true, when: None };
         let place = Place::Kernel { linear: at, paddr: at };
-        Point { place, provided: self.provided.then_some(provided) }
+        let mut point = Point::from(place);
+        point.provided = self.provided.then_some(provided);
+        point
     }
 
     fn pass(&self, m: &mut Machine, i: &mut Interposer, iterations: u32) -> Result<(), Box<dyn Error>> {

@@ -89,8 +89,8 @@ fn point(event: Event, id: u32, name: &str) -> Point {
     let name =
         ProbeName { provider: "dtrace".into(), module: "".into(), function: "".into(), name: name.into() };
     let (name, arguments) = (Arc::new(name), Arc::new(NoArguments));
-    let provided = Provided { id, name, arguments, at_call: false, processes: None, when: None };
-    Point { place: Place::Event(event), provided: Some(provided) }
+    let provided = Provided { id, name, arguments, at_call: false, when: None };
+    Point::provided(Place::Event(event), provided)
 }
 
 /// A program with some probe points, whose handlers do nothing.

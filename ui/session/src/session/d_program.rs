@@ -29,15 +29,9 @@ fn event_point((name, id, event): (&str, u32, Event)) -> Point {
         function: empty,
         name: Arc::from(name),
     };
-    let provided = Provided {
-        id,
-        name: Arc::new(name),
-        arguments: Arc::new(NoArguments),
-        at_call: false,
-        processes: None,
-        when: None,
-    };
-    Point { place: Place::Event(event), provided: Some(provided) }
+    let provided =
+        Provided { id, name: Arc::new(name), arguments: Arc::new(NoArguments), at_call: false, when: None };
+    Point::provided(Place::Event(event), provided)
 }
 
 /// The events that a description names.
@@ -204,10 +198,7 @@ pub fn place(target: &Target, source: &DSource, compiled: &Compiled) -> Result<P
         if let Ok(probes) = &there {
             count += probes.len();
             found.extend(probes.iter().flat_map(|probe| {
-                probe.sites.iter().map(|site| {
-                    let provided = provided(probe, site, Arc::clone(&site.arguments));
-                    (site.opcode, Point { place: site.place.clone(), provided: Some(provided) })
-                })
+                probe.sites.iter().map(|site| (site.opcode, point(probe, site, Arc::clone(&site.arguments))))
             }));
         }
         if found.is_empty() && !compiled.options.flag("zdefs") {
@@ -268,24 +259,24 @@ fn switches(target: &Target) -> Result<Vec<(u8, Point)>, DError> {
             "vtimestamp needs the probe sched:::off-cpu, which this kernel lacks".into(),
         ));
     }
-    let point = |(probe, site): (&Probe, &Site)| {
+    let at_switch = |(probe, site): (&Probe, &Site)| {
         let arguments = if has_next { Arc::clone(&site.arguments) } else { Arc::new(NoArguments) };
-        let provided = provided(probe, site, Arc::new(AtSwitch(arguments)));
-        (site.opcode, Point { place: site.place.clone(), provided: Some(provided) })
+        (site.opcode, point(probe, site, Arc::new(AtSwitch(arguments))))
     };
-    Ok(probes.iter().flat_map(|probe| probe.sites.iter().map(move |site| (probe, site))).map(point).collect())
+    let sites = probes.iter().flat_map(|probe| probe.sites.iter().map(move |site| (probe, site)));
+    Ok(sites.map(at_switch).collect())
 }
 
-/// What a clause has at a site.
-fn provided(probe: &Probe, site: &Site, arguments: Arc<dyn Arguments>) -> Provided {
-    Provided {
+/// The point of a clause at a site.
+fn point(probe: &Probe, site: &Site, arguments: Arc<dyn Arguments>) -> Point {
+    let provided = Provided {
         id: probe.id + EVENTS.len() as u32,
         name: Arc::clone(&probe.name),
         arguments,
         at_call: site.at_call,
-        processes: probe.processes.clone(),
         when: site.when.clone(),
-    }
+    };
+    Point { processes: probe.processes.clone(), ..Point::provided(site.place.clone(), provided) }
 }
 
 /// Where each clause is from, once for each of its descriptions.
