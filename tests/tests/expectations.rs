@@ -29,6 +29,9 @@ struct Known {
     ending: String,
 }
 
+/// A comparison.
+type Holds = fn(i128, i128) -> bool;
+
 /// The value of a text; none if it is no value; an error if it has none.
 type Value = Option<Result<i128, ()>>;
 
@@ -109,7 +112,7 @@ impl Known {
             return Some(Ok((self.ending == text) == equal));
         }
         let at = outside(line)?.into_iter().find(|at| line[*at..].starts_with(['=', '!', '<', '>']))?;
-        let signs: [(&str, fn(i128, i128) -> bool); 6] = [
+        let signs: [(&str, Holds); 6] = [
             ("==", |a, b| a == b),
             ("!=", |a, b| a != b),
             ("<=", |a, b| a <= b),

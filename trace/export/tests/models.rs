@@ -48,7 +48,7 @@ fn stream(dice: &mut Dice) -> Vec<Record> {
     made
 }
 
-/// What became of the call that a hit begins, and of the hit itself.
+/// The fate of the call that a hit begins, and of the hit itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// No call begins here, and none of this function ends.
