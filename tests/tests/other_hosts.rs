@@ -132,9 +132,9 @@ fn guest_linux_686_is_the_same_with_newer_instructions_at_length() {
     linux(MAX, "linux-686", "initramfs-i386", "120000000");
 }
 
-/// The boots whose digests `tests/oracle/linux-digests.tsv` has, whole. qemu would take an hour for each.
+/// Whole boots, of which `guest_linux_transparency.rs` compares this host with recorded digests. qemu would take an hour for each.
 #[test]
-fn guest_linux_has_its_recorded_digests_with_other_functions_of_the_library_at_length() {
+fn guest_linux_boots_are_the_same_with_other_functions_of_the_library_at_length() {
     for (flavour, initrd, cpu) in [
         ("686", "initramfs-i386", "ia32"),
         ("amd64", "initramfs-amd64", "x86-64"),
