@@ -40,6 +40,7 @@ mod fuzz;
 mod gdb;
 mod gdb_linux;
 mod gdb_mi;
+mod gdb_stacks;
 mod gdb_writes;
 mod guest_d_transparency;
 

@@ -22,4 +22,6 @@ pub use profile::{
     files_of,
 };
 pub use trapos::{TrapOs, TrapOsError};
-pub use unwind::{CodePlace, CodePointer, FindProgram, KernelFrame, KernelImage, Unwinder, UserFrame};
+pub use unwind::{
+    CodePlace, CodePointer, Edge, FindProgram, KernelFrame, KernelImage, Unwinder, Unwound, UserFrame,
+};

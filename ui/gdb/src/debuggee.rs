@@ -17,6 +17,7 @@ use crate::breakpoints::Breakpoints;
 use crate::calls::Calls;
 use crate::files::{self, Files};
 use crate::registers::{Change, Known, Registers};
+use crate::stacks::Stacks;
 use crate::stops::{Breakpoint, Resume, Stop};
 use crate::threads::{self, Thread};
 use crate::user::{NoProcess, User};
@@ -103,6 +104,7 @@ pub struct Debuggee {
     pub(crate) registers: Rc<Registers>,
     pub(crate) user: Option<User>,
     pub(crate) files: Files,
+    pub(crate) stacks: Stacks,
     pub(crate) breakpoints: Breakpoints,
     /// The probes that stop the run.
     probes: Vec<Probe>,
@@ -158,6 +160,7 @@ impl Debuggee {
             changed: false,
             user,
             files: Files::default(),
+            stacks: Stacks::default(),
             breakpoints: Breakpoints::default(),
             probes: Vec::new(),
             calls: Calls::default(),
@@ -189,7 +192,7 @@ impl Debuggee {
         self.has_new_modules();
         self.news.clear();
         (self.resume, self.pending, self.physical) = (None, None, false);
-        self.calls = Calls::default();
+        (self.calls, self.stacks) = (Calls::default(), Stacks::default());
         (self.stays, self.told) = (false, Some(threads::running(self.session())));
     }
 
@@ -310,6 +313,14 @@ impl Debuggee {
             self.news.push("what came later in this run is gone: from here on it is another one".to_owned());
         }
         Ok(())
+    }
+
+    /// What a read is answered by which is not one of memory, but of the stacks that gdb shows.
+    pub(crate) fn cell(&mut self, address: u64, length: usize) -> Option<Option<Vec<u8>>> {
+        match self.user {
+            Some(_) => None,
+            None => self.stacks.cell(self.timeline.session(), self.told, (address, length)),
+        }
     }
 
     /// Reads memory up to the first byte that is not there.

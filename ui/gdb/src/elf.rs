@@ -19,6 +19,7 @@ pub struct Section {
 }
 
 /// sh_type.
+const PROGBITS: u32 = 1;
 const SYMTAB: u32 = 2;
 const STRTAB: u32 = 3;
 const NOBITS: u32 = 8;
@@ -174,6 +175,23 @@ pub fn with_symbols(wide: bool, base: u64, sections: &[Section], symbols: &Symbo
     let of_names = entries.len() as u32 + 2;
     out.section(symtab, SYMTAB, 0, [0, at_table, table.len()], [of_names, first_other]);
     out.section(strtab, STRTAB, 0, [0, at_names, names.0.len() as u64], [0; 2]);
+    out.section(shstrtab, STRTAB, 0, [0, at_titles, titles.0.len() as u64], [0; 2]);
+    out.bytes
+}
+
+/// A file with nothing but call frame information. Its code has no bytes; gdb wants a section that can be somewhere.
+pub fn with_frames(wide: bool, frames: &[u8]) -> Vec<u8> {
+    let mut titles = Strings(vec![0]);
+    let [text, debug_frame, shstrtab] = [".text", ".debug_frame", ".shstrtab"].map(|name| titles.add(name));
+    let mut out = Out { wide, bytes: Vec::new() };
+    let at = if wide { 64 } else { 52 };
+    let [size, at_titles] = [frames.len() as u64, at + frames.len() as u64];
+    out.header(at_titles + titles.0.len() as u64, 4);
+    out.bytes.extend(frames);
+    out.bytes.extend(&titles.0);
+    out.section(0, 0, 0, [0; 3], [0; 2]);
+    out.section(text, NOBITS, ALLOC | CODE, [0, at, 0], [0; 2]);
+    out.section(debug_frame, PROGBITS, 0, [0, at, size], [0; 2]);
     out.section(shstrtab, STRTAB, 0, [0, at_titles, titles.0.len() as u64], [0; 2]);
     out.bytes
 }

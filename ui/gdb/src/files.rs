@@ -14,6 +14,7 @@ use trapline_providers::Target;
 use trapline_session::{Session, file_name};
 
 use crate::elf::{Section, with_symbols};
+use crate::stacks;
 use crate::user::User;
 
 /// Where the files of kernel modules are.
@@ -67,6 +68,9 @@ impl Files {
         let target = session.target();
         if path == kernel_path(target) {
             return Some(Arc::clone(self.kernel.get_or_insert_with(|| kernel(target))));
+        }
+        if path == stacks::FILE {
+            return Some(stacks::file(session).into());
         }
         let module = path.starts_with(MODULES).then_some(path);
         if let Some(file) = module.and_then(|path| module_file(session, path)) {
@@ -168,9 +172,10 @@ pub fn part(text: &[u8], offset: u64, length: usize, to: &mut [u8]) -> usize {
     count
 }
 
-/// The list of the kernel's modules.
+/// The list of the kernel's modules, and of the file by which gdb finds stacks.
 pub fn libraries(session: &Session) -> String {
-    let mut text = "<library-list>".to_owned();
+    let mut text =
+        format!("<library-list><library name=\"{}\"><section address=\"0x0\"/></library>", stacks::FILE);
     for module in kernel_modules(session) {
         let _ = write!(text, "<library name=\"{}\">", module_path(&module));
         // gdb wants an address for each section, and adds it to the section's own.

@@ -6,7 +6,7 @@
 //!
 //! The modules, each of which may use those before it: `interrupt` (Ctrl-C), `wire` (the frames of packets), `check` (their form), `registers` (one table: the target
 //! description and the values), `condition` (of breakpoints), `elf` (symbols as a file), `user` (one process), `calls` (its system calls), `threads` (tasks),
-//! `files` (what gdb reads of the guest), `stops` (kinds of breakpoints, and stops), `breakpoints` (those that are set), `debuggee` (the run and its commands), `catch` (system calls
+//! `call_frames` and `stacks` (the stacks that gdb shows), `files` (what gdb reads of the guest), `stops` (kinds of breakpoints, and stops), `breakpoints` (those that are set), `debuggee` (the run and its commands), `catch` (system calls
 //! on the way), `resume` (how it goes on), `find` (of memory), `host_io`, `target`, `serve`.
 //!
 //! Stop points are the timeline's: the guest sees none of them, and a run that was debugged ends as one that was not.
@@ -15,6 +15,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 mod breakpoints;
+mod call_frames;
 mod calls;
 mod catch;
 mod check;
@@ -28,6 +29,7 @@ mod interrupt;
 mod registers;
 mod resume;
 mod serve;
+mod stacks;
 mod stops;
 mod target;
 mod threads;

@@ -166,6 +166,9 @@ impl Server<'_> {
             return self.answer(framed(WRONG)).map(|()| None);
         };
         debuggee.breakpoints.expect(conditions);
+        if !matches!(body, [b'm', ..]) {
+            debuggee.stacks.told(body);
+        }
         if let Some(answer) = own(debuggee, body) {
             // gdb does not look at this answer: what it then asks is of the thread that is not there.
             if body.starts_with(b"Hg") {
@@ -381,10 +384,14 @@ fn own(debuggee: &mut Debuggee, body: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The answer to `m ADDRESS,LENGTH`.
-fn memory(debuggee: &Debuggee, range: &str) -> Option<Vec<u8>> {
+fn memory(debuggee: &mut Debuggee, range: &str) -> Option<Vec<u8>> {
     let (address, length) = range.split_once(',')?;
     let (address, length) = (hexadecimal(address)?, hexadecimal(length)?);
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(MOST_READ)];
+    let length = usize::try_from(length).unwrap_or(usize::MAX).min(MOST_READ);
+    if let Some(cell) = debuggee.cell(address, length) {
+        return Some(cell.map_or_else(|| ABSENT.to_vec(), |bytes| hex(&bytes).into_bytes()));
+    }
+    let mut bytes = vec![0; length];
     let read = debuggee.read_memory(address, &mut bytes);
     if read == 0 && !bytes.is_empty() {
         return Some(ABSENT.to_vec());

@@ -1,5 +1,6 @@
 //! The kernel's stack: by ORC if the kernel has it, else by call frame information, else by frame pointers.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use trapline_emu::load::LoadPlan;
@@ -9,7 +10,7 @@ use trapline_emu::{Core, Seg};
 use super::cfi::Cfi;
 use super::frame::{self, Hints};
 use super::orc::{Form, OrcTable};
-use super::{BP, CodePointer, LINUX, Linear, SP, State, Step, Unwinder};
+use super::{BP, CodePointer, Edge, LINUX, Linear, SP, State, Step, Unwinder};
 use crate::profile::{LoadedModule, OsProfile, Switched};
 
 /// Most ORC entries of a loaded module.
@@ -119,6 +120,12 @@ impl KnownModule {
 }
 
 impl Unwinder {
+    /// Where the kernel's tables say that code is not called by code of the kernel; in the order of the addresses.
+    pub fn edges(&mut self) -> Vec<(Range<u64>, Edge)> {
+        let Some(image) = &self.image else { return Vec::new() };
+        self.kernel.get_or_insert_with(|| image.tables()).orc.edges()
+    }
+
     /// The instruction pointer in the kernel, then the return addresses above it, innermost first: `most` at most.
     /// Interrupts and exceptions are followed to the interrupted code. Empty in user mode. `at_call` says that the
     /// stack pointer is known to be at the return address.
@@ -129,11 +136,21 @@ impl Unwinder {
         at_call: bool,
         most: usize,
     ) -> Vec<KernelFrame> {
-        let env = core.env();
-        if env.cpl() == 3 {
+        if core.env().cpl() == 3 {
             return Vec::new();
         }
-        let memory = Linear::current(core, env.long_mode());
+        self.kernel_walk(core, profile, at_call, most).iter().map(State::kernel_frame).collect()
+    }
+
+    /// The same, with the known registers of each frame; in the kernel only.
+    pub(super) fn kernel_walk(
+        &mut self,
+        core: &Core,
+        profile: Option<&dyn OsProfile>,
+        at_call: bool,
+        most: usize,
+    ) -> Vec<State> {
+        let memory = Linear::current(core, core.env().long_mode());
         let hints = Hints { at_call, ..self.hints(core, profile) };
         self.walk(profile, &memory, State::of(core), hints, most)
     }
@@ -146,6 +163,17 @@ impl Unwinder {
         at: Switched,
         most: usize,
     ) -> Vec<KernelFrame> {
+        self.switched_walk(core, profile, at, most).iter().map(State::kernel_frame).collect()
+    }
+
+    /// The same, with the known registers of each frame.
+    pub(super) fn switched_walk(
+        &mut self,
+        core: &Core,
+        profile: &dyn OsProfile,
+        at: Switched,
+        most: usize,
+    ) -> Vec<State> {
         let wide = core.env().long_mode();
         let mut state = State::new([0; 16], at.ip);
         state.gpr = [None; 16];
@@ -167,11 +195,11 @@ impl Unwinder {
         mut state: State,
         mut hints: Hints,
         most: usize,
-    ) -> Vec<KernelFrame> {
+    ) -> Vec<State> {
         if most == 0 {
             return Vec::new();
         }
-        let mut found = vec![state.kernel_frame()];
+        let mut found = vec![state.clone()];
         while found.len() < most {
             let before = state.sp();
             let (step, known) = self.kernel_step(profile, memory, &mut state, hints);
@@ -182,7 +210,7 @@ impl Unwinder {
             if !known && !self.is_kernel_code(memory.core, profile, state.within()) {
                 break;
             }
-            found.push(state.kernel_frame());
+            found.push(state.clone());
             hints.at_call = false;
         }
         found

@@ -16,9 +16,11 @@ mod frame;
 mod kernel;
 mod orc;
 mod setup;
+mod unwound;
 mod user;
 
 pub use kernel::{KernelFrame, KernelImage};
+pub use unwound::{Edge, Unwound};
 pub use user::{CodePlace, FindProgram, UserFrame};
 
 pub(crate) use frame::ORDER32 as REGISTERS32;

@@ -10,9 +10,11 @@
 //! from 6.4     SP base   BP base   undefined, end, call, ..     signal
 //! ```
 
+use std::ops::Range;
+
 use trapline_emu::symbols::Btf;
 
-use super::{BP, Memory, SP, State, Step};
+use super::{BP, Edge, Memory, SP, State, Step};
 
 /// Bytes of an entry.
 const ENTRY: usize = 6;
@@ -156,6 +158,14 @@ impl Entry {
         }
     }
 
+    fn edge(&self) -> Option<Edge> {
+        match self.kind {
+            Kind::Registers | Kind::Partial => Some(Edge::Interrupts),
+            Kind::End => Some(Edge::Ends),
+            Kind::Call | Kind::Undefined => None,
+        }
+    }
+
     /// Goes to the caller, or to the code that an interrupt or exception has interrupted.
     pub(super) fn step(&self, memory: &dyn Memory, state: &mut State) -> Step {
         match self.kind {
@@ -248,6 +258,20 @@ impl OrcTable {
         }
         let (starts, entries) = all.into_iter().unzip();
         Self { starts, entries }
+    }
+
+    /// Where the caller is interrupted code, and where there is none.
+    pub(super) fn edges(&self) -> Vec<(Range<u64>, Edge)> {
+        let mut found: Vec<(Range<u64>, Edge)> = Vec::new();
+        let ends = self.starts.iter().skip(1);
+        for ((start, end), entry) in self.starts.iter().zip(ends).zip(&self.entries) {
+            let Some(edge) = entry.edge() else { continue };
+            match found.last_mut().filter(|(range, last)| range.end == *start && *last == edge) {
+                Some((range, _)) => range.end = *end,
+                None => found.push((*start..*end, edge)),
+            }
+        }
+        found
     }
 
     /// The entry for the instruction that holds `ip`.

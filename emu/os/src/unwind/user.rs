@@ -163,22 +163,44 @@ impl Unwinder {
         at_call: bool,
         most: usize,
     ) -> Vec<UserFrame> {
+        let space = Space::of(core, profile, &self.programs.fixed).executable();
+        let frame = |state: State| {
+            let file = space.file(state.within()).map(|(path, base)| (Arc::from(path), base));
+            UserFrame { ip: state.ip, exact: state.exact, sp: state.sp(), file }
+        };
+        self.user_walk(core, profile, &space, at_call, most).into_iter().map(frame).collect()
+    }
+
+    /// The same, with the known registers of each frame.
+    pub(super) fn user_states(
+        &mut self,
+        core: &Core,
+        profile: Option<&dyn OsProfile>,
+        most: usize,
+    ) -> Vec<State> {
+        let space = Space::of(core, profile, &self.programs.fixed).executable();
+        self.user_walk(core, profile, &space, false, most)
+    }
+
+    fn user_walk(
+        &mut self,
+        core: &Core,
+        profile: Option<&dyn OsProfile>,
+        space: &Space,
+        at_call: bool,
+        most: usize,
+    ) -> Vec<State> {
         let mut found = Vec::new();
         let Some((mut state, wide)) = registers(core, profile).filter(|_| most > 0) else {
             return found;
         };
-        let space = Space::of(core, profile, &self.programs.fixed).executable();
-        let frame = |state: &State| {
-            let file = space.file(state.within()).map(|(path, base)| (Arc::from(path), base));
-            UserFrame { ip: state.ip, exact: state.exact, sp: state.sp(), file }
-        };
         let in_user_mode = core.env().cpl() == 3;
         let memory = if in_user_mode { Linear::current(core, wide) } else { Linear::flat(core, wide) };
         let mut hints = Hints { at_call: at_call && in_user_mode, ..Hints::default() };
-        found.push(frame(&state));
+        found.push(state.clone());
         while found.len() < most {
             let before = state.sp();
-            let (step, known) = self.user_step(&space, &memory, &mut state, hints);
+            let (step, known) = self.user_step(space, &memory, &mut state, hints);
             if step != Step::Caller || !state.goes_on(before) {
                 break;
             }
@@ -186,7 +208,7 @@ impl Unwinder {
             if !known && !space.mappings.is_empty() && space.at(state.within()).is_none() {
                 break;
             }
-            found.push(frame(&state));
+            found.push(state.clone());
             hints.at_call = false;
         }
         found
