@@ -79,24 +79,39 @@ enum Comes {
     After,
 }
 
+impl Comes {
+    fn new(random: u64) -> Self {
+        [Self::Before, Self::With, Self::After][(random % 3) as usize]
+    }
+}
+
+/// Lets the run go on with a packet, and Ctrl-C come; the answer of the stop.
+fn stopped(client: &mut Client, seen: &mut Vec<String>, packet: &[u8], comes: Comes) -> String {
+    match comes {
+        Comes::Before => {
+            client.send(b"\x03");
+            // What is asked here is answered, and takes nothing away.
+            client.send(&framed(b"qC"));
+            client.answer(seen);
+            client.send(packet);
+        }
+        Comes::With => client.send(&[b"\x03", packet].concat()),
+        Comes::After => client.send(&[packet, b"\x03"].concat()),
+    }
+    client.answer(seen)
+}
+
 /// Goes on until the stop that Ctrl-C makes; the number of stops before it.
 fn interrupted(client: &mut Client, first: usize, comes: Comes) -> usize {
     let mut seen = Vec::new();
     for (stops, packet) in [b"c", b"s"].into_iter().cycle().enumerate() {
         let packet = framed(packet);
-        match comes {
-            _ if stops != first => client.send(&packet),
-            Comes::Before => {
-                client.send(b"\x03");
-                // What is asked here is answered, and takes nothing away.
-                client.send(&framed(b"qC"));
-                client.answer(&mut seen);
-                client.send(&packet);
-            }
-            Comes::With => client.send(&[b"\x03", packet.as_slice()].concat()),
-            Comes::After => client.send(&[packet.as_slice(), b"\x03"].concat()),
-        }
-        let stop = client.answer(&mut seen);
+        let stop = if stops == first {
+            stopped(client, &mut seen, &packet, comes)
+        } else {
+            client.send(&packet);
+            client.answer(&mut seen)
+        };
         if stop.starts_with("T02") {
             return stops;
         }
@@ -126,15 +141,32 @@ fn ctrl_c_is_never_lost() {
     client.send(&framed(format!("Z0,{at},1").as_bytes()));
     assert_eq!(client.answer(&mut seen), "OK");
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
-    for _ in 0..ROUNDS {
+    let mut next = || {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        let comes = [Comes::Before, Comes::With, Comes::After][(random % 3) as usize];
+        random
+    };
+    for _ in 0..ROUNDS {
+        let random = next();
+        let comes = Comes::new(random);
         let first = (random >> 8) as usize % 5;
         let stops = interrupted(&mut client, first, comes);
         // One that has come before the run goes on stops it before it has moved.
         assert!(comes == Comes::After || stops == first, "{comes:?} at stop {first}: stop {stops}");
+    }
+    // The same where the server evaluates the condition (const8 0, end), so that nothing but Ctrl-C stops the run.
+    for packet in [format!("z0,{at},1"), format!("Z0,{at},1;X3,220027")] {
+        client.send(&framed(packet.as_bytes()));
+        assert_eq!(client.answer(&mut seen), "OK");
+    }
+    for round in 0..ROUNDS {
+        let comes = Comes::new(next());
+        let stop = stopped(&mut client, &mut seen, &framed(b"c"), comes);
+        assert!(stop.starts_with("T02"), "round {round}, {comes:?}: {stop}");
+        // It has not only come late: the run is where it stands, and goes on.
+        client.send(&framed(b"s"));
+        assert!(client.answer(&mut seen).starts_with("T05"), "round {round}");
     }
     client.send(&framed(b"k"));
     assert_eq!(server.join().unwrap(), Gone::Killed);
