@@ -18,6 +18,7 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 mod arithmetic;
 mod image;
+mod rare;
 mod vector;
 
 const AX: usize = 0;

@@ -18,6 +18,7 @@ pub enum Vector {
     GeneralProtection = 13,
     Page = 14,
     FloatingPoint = 16,
+    SimdFloatingPoint = 19,
 }
 
 /// A fault to deliver: the instruction at EIP has not happened.
@@ -58,7 +59,7 @@ impl Fault {
         Self::without_code(Vector::Debug)
     }
     /// An exception without an error code.
-    pub(super) fn without_code(vector: Vector) -> Self {
+    pub(in crate::cpu) fn without_code(vector: Vector) -> Self {
         Fault { vector: vector as u8, error: None, cr2: None }
     }
     /// An exception with an error code.

@@ -30,18 +30,20 @@ impl Cpu {
             Mended::Function(of) => self.x87_function(of),
             Mended::Constant(of) => self.x87_constant(of),
             Mended::Integer(of) => self.store_integer(i, of, told),
+            Mended::Decimal => self.x87_exactly(i, told),
             Mended::Status(of) => self.float_status(i, of, told),
             // They are later than its SSE.
-            Mended::Lanes(_) | Mended::Strings(_) | Mended::Dot(_) if self.model == Model::Ia32 => {
-                Err(Fault::ud())
-            }
+            Mended::Lanes(_) | Mended::Strings(_) if self.model == Model::Ia32 => Err(Fault::ud()),
             Mended::Lanes(of) => self.lanes(i, of, told),
             Mended::Strings(of) => self.compare_strings(i, of, told),
-            Mended::Dot(of) => self.dot_product(i, of, told),
+            Mended::Float(of) => self.float(i, of, told),
             Mended::CompareExchange => {
                 self.compare_exchange(i);
                 Ok(Done::Next)
             }
+            Mended::Enter => self.enter(i, told),
+            Mended::Flush => self.flush_line(i),
+            Mended::DoubleShift => self.shift_double(i, told),
             Mended::Test => self.execute_or_engine(i, told),
             Mended::Nothing => Ok(Done::Next),
         }
@@ -106,6 +108,11 @@ impl Cpu {
                     return Err(Fault::gp(0));
                 }
                 self.env.set_mxcsr(value);
+            }
+            Status::LoadControl => {
+                self.x87_ready(false)?;
+                let Some(value) = self.load_word(i, told)? else { return Ok(self.moved_by_engine()) };
+                self.env.set_fpuc(value as u16);
             }
             Status::StoreMxcsr => {
                 self.sse_ready()?;

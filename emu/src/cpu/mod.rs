@@ -75,8 +75,6 @@ pub(crate) struct Cpu {
     pub user_exit_epoch: u64,
     /// What is left to do after a hardware task switch.
     pub switched: Option<task::Switched>,
-    /// Whether the machine executes MINPS and the like, which the engine computes wrong with MXCSR.DAZ: once that was set.
-    pub takes_choices: bool,
     /// Whether translations were dropped since this was last cleared.
     pub blocks_dropped: bool,
     /// Accesses to physical addresses with neither RAM nor a device.
@@ -113,7 +111,6 @@ impl Cpu {
             user_writes: false,
             user_exit_epoch: 0,
             switched: None,
-            takes_choices: false,
             blocks_dropped: false,
             void_accesses: 0,
         }
@@ -121,8 +118,7 @@ impl Cpu {
 
     /// How the machine treats an instruction now.
     pub fn kind(&self, i: &Instruction) -> Kind {
-        let taken = self.takes_choices && decode::is_choice(i);
-        if taken { Kind::Sensitive } else { decode::kind(i) }
+        if self.computes_exactly(i) { Kind::Sensitive } else { decode::kind(i) }
     }
 
     /// The registers that paging depends on.

@@ -13,7 +13,7 @@ use super::flags::{IF, RF, VM, ZF};
 use super::outcome::{Accesses, Done, Then};
 use crate::engine::{Model, Seg, Segment};
 use crate::isa::decode::{self, Kind, LONGEST};
-use crate::isa::mended::{has_vector_prefix, mended};
+use crate::isa::mended::{floats, has_vector_prefix, mended};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 /// FAST_STRING: the one feature of a Nehalem's IA32_MISC_ENABLE that this model has (SDM volume 4, table 2-2).
@@ -37,8 +37,8 @@ impl Cpu {
         if let Some(what) = mended(i) {
             return self.mended(i, what, told);
         }
-        if decode::is_choice(i) {
-            return self.choose(i, told);
+        if let Some(what) = floats(i) {
+            return self.compute_exactly(i, what, told);
         }
         match i.mnemonic() {
             // IA32 lacks it.

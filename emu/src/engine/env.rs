@@ -34,6 +34,11 @@ pub mod hflags {
     pub const LMA: u32 = hidden::LMA;
     pub const CS64: u32 = hidden::CS64;
     pub const OSFXSR: u32 = hidden::OSFXSR;
+    /// Not the engine's: the machine executes all floating point of SSE, or all of the x87 and MMX. A block is translated for
+    /// the hidden flags, so each program has its own translations (`engine/float.rs`).
+    pub const EXACT_SSE: u32 = 1 << 30;
+    pub const EXACT_X87: u32 = 1 << 31;
+    const _: () = assert!(hidden::HIGHEST < EXACT_SSE);
 }
 
 /// The operands of a comparison.

@@ -15,6 +15,7 @@ mod rescue;
 
 pub(crate) use env::OwnEnv;
 pub use env::{ARITH_FLAGS, Env, Operands, Seg, Segment, hflags};
+pub(crate) use float::float_flags;
 pub use layout::LayoutMismatch;
 pub(crate) use map::{DROP_VA, SHADOW_BASE, SLOT_PADDR, SLOT_VA, VOID_PADDR, in_slots};
 pub(crate) use rescue::Outside;

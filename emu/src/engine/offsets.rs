@@ -225,5 +225,6 @@ offsets! {
         LMA: u32 = 1 << 14, "HF_LMA_MASK";
         CS64: u32 = 1 << 15, "HF_CS64_MASK";
         OSFXSR: u32 = 1 << 22, "HF_OSFXSR_MASK";
+        HIGHEST: u32 = 1 << 26, "HF_MPX_IU_MASK";
     }
 }

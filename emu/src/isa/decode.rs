@@ -168,19 +168,7 @@ pub(crate) fn is_string(i: &Instruction) -> bool {
 /// Whether the machine executes the instruction itself, or checks what the engine did: it must run at its original
 /// address.
 pub fn is_sensitive(i: &Instruction) -> bool {
-    kind(i).by_machine() || is_choice(i)
-}
-
-/// Whether it is one of the instructions of SSE that take the smaller or the larger number. The machine executes them only once
-/// MXCSR.DAZ was set, which the engine then ignores. [`decode`] marks those that the engine takes for another instruction with a
-/// LOCK prefix, and they stay the engine's.
-pub(crate) fn is_choice(i: &Instruction) -> bool {
-    use Mnemonic as M;
-    let named = matches!(
-        i.mnemonic(),
-        M::Minps | M::Minss | M::Minpd | M::Minsd | M::Maxps | M::Maxss | M::Maxpd | M::Maxsd
-    );
-    named && !i.has_lock_prefix()
+    kind(i).by_machine()
 }
 
 /// An instruction of the x87 FPU, which keeps its address: the escape opcodes.
@@ -298,17 +286,7 @@ pub(crate) fn decode(bits: u32, bytes: &[u8], ip: u64) -> Option<Instruction> {
     if bits == 64 && (is_mov_of_group(&i) || is_long_mmx(&i)) && has_rex_r(bytes) {
         i.set_has_lock_prefix(true);
     }
-    // See `is_choice`.
-    if is_choice(&i) && chooses_twice(bytes) {
-        i.set_has_lock_prefix(true);
-    }
     (i.code() != Code::INVALID).then_some(i)
-}
-
-/// Whether two of the prefixes 66, F2 and F3 choose the instruction: the engine may take another than CPUs.
-fn chooses_twice(bytes: &[u8]) -> bool {
-    let prefixes = &bytes[..bytes.iter().take_while(|byte| LEGACY_PREFIXES.contains(byte)).count()];
-    [0x66, 0xf2, 0xf3].iter().filter(|prefix| prefixes.contains(prefix)).count() > 1
 }
 
 /// Whether it is a MOV of an immediate by C6 or C7.

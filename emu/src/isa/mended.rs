@@ -1,7 +1,8 @@
 //! The instructions that the engine computes wrong, and that the machine therefore executes.
 
+use super::decode::is_x87;
+use crate::simd::float::Float;
 use crate::simd::{Operation as Lanes, strings::Control};
-use crate::x87::narrow::Format;
 use crate::x87::{Constant, Operation, Stored};
 use iced_x86::{Code, CodeSize, EncodingKind, Instruction, Mnemonic, OpCodeTableKind, OpKind};
 
@@ -15,6 +16,8 @@ pub(crate) enum Mended {
     /// A store of an integer or a decimal number by the x87. The engine stores another value if it is out of range, or notes no
     /// exception.
     Integer(Stored),
+    /// FBLD. The engine reads its upper bytes first.
+    Decimal,
     /// An instruction that shows or changes the exceptions of the x87 or of SSE. The engine shows none.
     Status(Status),
     /// A vector of integers. The engine writes the destination before it has read the source, or takes REX.R for a bit of the
@@ -22,10 +25,16 @@ pub(crate) enum Mended {
     Lanes(Lanes),
     /// A search for a string in another. The engine does not find one that the end cuts, and cuts lengths of 64 bits.
     Strings(Control),
-    /// A dot product. The engine adds in another order.
-    Dot(Format),
+    /// Floating point of SSE that is wrong whatever MXCSR says ([`Float::is_mended`]).
+    Float(Float),
     /// CMPXCHG of 32-bit registers in 64-bit code. The engine zeroes the upper half of the one that is not written, too.
     CompareExchange,
+    /// ENTER. The engine does not look at the stack that it makes.
+    Enter,
+    /// CLFLUSH. The engine does not look at its operand.
+    Flush,
+    /// SHLD or SHRD by an immediate of an operand whose address depends on EIP. The engine computes that without the immediate.
+    DoubleShift,
     /// TEST by its second encoding. The engine raises #UD.
     Test,
     /// A NOP with a register operand. The engine raises #UD.
@@ -44,6 +53,8 @@ pub(crate) enum Status {
     Nop,
     LoadMxcsr,
     StoreMxcsr,
+    /// FLDCW. The engine keeps bits that there are not.
+    LoadControl,
     /// FXSAVE and FXRSTOR.
     Save,
     Restore,
@@ -62,6 +73,33 @@ pub(crate) fn mended(i: &Instruction) -> Option<Mended> {
         .or_else(|| status(i).map(Mended::Status))
         .or_else(|| vector(i))
         .or_else(|| whole_number(i))
+}
+
+/// Instructions that the machine executes while an exception is not masked, or MXCSR has FZ or DAZ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Floats {
+    Sse(Float),
+    X87,
+    /// The engine executes it, if no exception of the x87 is pending.
+    Mmx,
+}
+
+/// Whether the instruction is one of these.
+pub(crate) fn floats(i: &Instruction) -> Option<Floats> {
+    use Mnemonic as M;
+    if has_vector_prefix(i) {
+        return None;
+    }
+    // The engine moves the words and the registers of the x87 as they are.
+    let moved = matches!(i.mnemonic(), M::Fnstcw | M::Fneni | M::Fndisi | M::Fnsetpm | M::Frstpm | M::Fnop);
+    match Float::of(i) {
+        Some(float) => Some(Floats::Sse(float)),
+        None if is_x87(i) => (!moved).then_some(Floats::X87),
+        None => {
+            let mmx = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && i.op_register(n).is_mm());
+            (mmx || i.mnemonic() == M::Emms).then_some(Floats::Mmx)
+        }
+    }
 }
 
 /// Whether an instruction is encoded with a vector prefix (VEX, EVEX, XOP).
@@ -103,6 +141,7 @@ fn x87(i: &Instruction) -> Option<Mended> {
         M::Fldln2 => Constant::LnOf2,
         M::Fisttp => return stored(true),
         M::Fbstp => return stored(false),
+        M::Fbld => return Some(Mended::Decimal),
         _ if matches!(i.code(), Code::Fist_m16int | Code::Fistp_m16int) => return stored(false),
         _ => return None,
     }))
@@ -117,6 +156,7 @@ fn status(i: &Instruction) -> Option<Status> {
         M::Fnop => Status::Nop,
         M::Ldmxcsr => Status::LoadMxcsr,
         M::Stmxcsr => Status::StoreMxcsr,
+        M::Fldcw => Status::LoadControl,
         M::Fnstsw | M::Fnstenv | M::Fnsave | M::Fldenv | M::Frstor | M::Fninit => Status::Moved,
         M::Fxsave | M::Fxsave64 => Status::Save,
         M::Fxrstor | M::Fxrstor64 => Status::Restore,
@@ -127,8 +167,6 @@ fn status(i: &Instruction) -> Option<Status> {
 fn vector(i: &Instruction) -> Option<Mended> {
     use Mnemonic as M;
     match i.mnemonic() {
-        M::Dpps => return Some(Mended::Dot(Format::Single)),
-        M::Dppd => return Some(Mended::Dot(Format::Double)),
         // The engine cuts lengths of 64 bits to 32.
         M::Pcmpestri64 | M::Pcmpestrm64 => return Some(Mended::Strings(Control(i.immediate8()))),
         M::Pcmpestri | M::Pcmpestrm | M::Pcmpistri | M::Pcmpistrm => {
@@ -136,6 +174,9 @@ fn vector(i: &Instruction) -> Option<Mended> {
             return control.map(Mended::Strings);
         }
         _ => {}
+    }
+    if let Some(float) = Float::of(i) {
+        return float.is_mended(i).then_some(Mended::Float(float));
     }
     let lanes = Lanes::of(i.mnemonic())?;
     let same = i.op1_kind() == OpKind::Register && i.op0_register() == i.op1_register();
@@ -147,6 +188,12 @@ fn whole_number(i: &Instruction) -> Option<Mended> {
     match i.code() {
         C::Cmpxchg_rm32_r32 if i.op0_kind() == OpKind::Register && i.code_size() == CodeSize::Code64 => {
             Some(Mended::CompareExchange)
+        }
+        C::Enterw_imm16_imm8 | C::Enterd_imm16_imm8 | C::Enterq_imm16_imm8 => Some(Mended::Enter),
+        C::Clflush_m8 => Some(Mended::Flush),
+        _ if matches!(i.mnemonic(), Mnemonic::Shld | Mnemonic::Shrd) => {
+            let relative = i.is_ip_rel_memory_operand() && i.op2_kind() == OpKind::Immediate8;
+            relative.then_some(Mended::DoubleShift)
         }
         C::Test_rm8_imm8_F6r1
         | C::Test_rm16_imm16_F7r1

@@ -7,7 +7,10 @@ use crate::cpu::fault::{Fault, Vector};
 use crate::cpu::flags::TF;
 use crate::cpu::outcome::{Done, Then};
 use crate::isa::decode::{self, Kind, LONGEST, undefined, vex_prefix};
-use iced_x86::Instruction;
+use iced_x86::{Instruction, Mnemonic};
+
+/// The masks of all exceptions in the control word of the x87.
+const X87_MASKS: u16 = 0x3f;
 
 impl Core {
     /// Executes one sensitive instruction at EIP.
@@ -28,7 +31,6 @@ impl Core {
             Ok(Done::ByEngine(then)) => return Some(then),
             outcome => self.end_own(i, outcome, tf),
         }
-        self.follow_denormals();
         None
     }
 
@@ -43,12 +45,15 @@ impl Core {
         }
         if then == Then::Adopt {
             self.cpu.env.adopt_float();
-            self.follow_denormals();
         }
         if self.cpu.hot.clock.icount > before {
             match then {
                 Then::Follow(paging) => self.cpu.follow_paging(paging),
                 Then::NoteEntry(context) if self.cpu.env.cpl() < 3 => self.cpu.note_user_registers(context),
+                // FNSTENV masks the exceptions after it has stored the masks.
+                Then::Adopt if i.mnemonic() == Mnemonic::Fnstenv => {
+                    self.cpu.env.set_fpuc(self.cpu.env.fpuc() | X87_MASKS);
+                }
                 Then::NoteEntry(_) | Then::FlagsBack(_) | Then::Adopt | Then::Nothing => {}
             }
             if decode::kind(i) == Kind::Gate {
@@ -97,15 +102,6 @@ impl Core {
         let tf = tf && self.cpu.env.eflags_raw() & TF != 0;
         if tf || met != 0 {
             self.debug_trap(met, tf);
-        }
-    }
-
-    /// Takes over the instructions that the engine computes wrong with MXCSR.DAZ, if that is set for the first time. The guest
-    /// cannot observe when they are given back, so they are not.
-    pub(super) fn follow_denormals(&mut self) {
-        if self.cpu.env.denormals_are_zeros() && !self.cpu.takes_choices {
-            self.cpu.takes_choices = true;
-            self.blocks.forget_analysis(0, u64::MAX);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::blocks::{BlockCell, CellRef, Cut, Lead};
 use crate::cpu::execute::is_executable;
 use crate::cpu::flags::TF;
 use crate::isa::decode::{self, Compared, Kind};
-use crate::isa::mended::{Mended, Status, mended};
+use crate::isa::mended::{Mended, Status, floats, mended};
 use crate::ram::{PAGE, PageState, Ram};
 use crate::run::Halt;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
@@ -103,7 +103,7 @@ pub(super) fn is_executed_in_hook(i: &Instruction) -> bool {
     ports
         || control
         || decode::is_set_in_memory(i)
-        || decode::is_choice(i)
+        || floats(i).is_some()
         || mended(i).is_some_and(|what| what != Mended::Status(Status::Moved))
         || decode::is_refused_mov(i)
         || i.mnemonic() == M::Neg
@@ -350,7 +350,8 @@ impl Core {
     /// Whether the execution of the instruction `i` at linear `at` is watched, and the hook for exceptions can report it: a
     /// breakpoint of the guest is for the run loop.
     fn is_reported_in_hook(&self, i: &Instruction, at: u64) -> bool {
-        self.watched_code(at) && !self.watches.breaks_at(at) && (is_executed_in_hook(i) || is_executable(i))
+        let by_machine = || is_executed_in_hook(i) && self.cpu.kind(i).by_machine();
+        self.watched_code(at) && !self.watches.breaks_at(at) && (by_machine() || is_executable(i))
     }
 
     /// Executes the displaced instruction at EIP if that does not need the engine; else false, and nothing has happened.

@@ -163,7 +163,8 @@ impl Core {
                 }
             }
             // A run that is to end here ends after the instruction: in a slot it would end inside it.
-            Verdict::Slot(slot) if !tf && self.verdict.is_none() => {
+            // Nor does the machine execute what is in a slot.
+            Verdict::Slot(slot) if !tf && self.verdict.is_none() && !self.cpu.env.is_exact() => {
                 self.cpu.hot.clock.icount += 1;
                 self.views.enter_slot(&mut self.cpu, slot, trap.ip);
             }

@@ -68,7 +68,6 @@ impl Core {
             // SAFETY: it is dropped below, while the exclusive borrow is still held.
             self.interposer = interposer.map(|i| unsafe { Lent::new(i) });
             self.begin_pauses();
-            self.follow_denormals();
             self.turns(limit)
         });
         self.interposer = None;

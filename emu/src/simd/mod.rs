@@ -1,6 +1,7 @@
-//! The vector instructions of integers that the engine computes wrong in some form (Intel SDM volume 2, the operation of
-//! each).
+//! The vector instructions that the engine computes wrong in some form or state (Intel SDM volume 2, the operation of each):
+//! here those of integers.
 
+pub(crate) mod float;
 pub(crate) mod strings;
 
 use iced_x86::Mnemonic;

@@ -4,7 +4,7 @@
 //! architectural TLB, which the guest can observe too, is saved separately.
 
 use crate::cpu::flags::RF;
-use crate::engine::{Env, Seg, Segment, hflags};
+use crate::engine::{Env, Seg, Segment, float_flags, hflags};
 use serde::{Deserialize, Serialize};
 use std::hash::Hasher;
 
@@ -251,8 +251,9 @@ impl CpuState {
             (code64, hf::CS64),
             (self.control[3] & 0x200 != 0, hf::OSFXSR),
         ];
+        let floats = float_flags(self.x87.control, self.mxcsr);
         let set = flags.into_iter().filter(|(set, _)| *set).fold(0, |all, (_, flag)| all | flag);
-        set | u32::from(self.cpl & hf::CPL as u8)
+        set | floats | u32::from(self.cpl & hf::CPL as u8)
     }
 
     /// Feeds the state to the digest's hasher; `time` is the instruction count and the time that HLT has skipped.

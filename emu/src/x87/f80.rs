@@ -100,8 +100,9 @@ impl F80 {
         F80 { head: sign(negative) | 0x7fff, mantissa: INTEGER }
     }
 
-    fn largest(negative: bool) -> Self {
-        F80 { head: sign(negative) | 0x7ffe, mantissa: u64::MAX }
+    /// The largest number with a mantissa of so many bits.
+    fn largest(negative: bool, bits: u32) -> Self {
+        F80 { head: sign(negative) | 0x7ffe, mantissa: u64::MAX << (64 - bits) }
     }
 
     /// `mantissa * 2^(exponent - 63)`, which is a normal number or 0.
@@ -123,6 +124,12 @@ impl F80 {
         let (kept, up, inexact) = finite.exact(negative).cut((127 - finite.exponent) as u32, rounding);
         let magnitude = kept as i128 + i128::from(up);
         Some((if negative { -magnitude } else { magnitude }, inexact, up))
+    }
+
+    /// A packed decimal number of 18 digits and a sign.
+    pub(crate) fn decimal(bytes: u128) -> Self {
+        let digits = (0..18).rev().map(|n| (bytes >> (4 * n)) as u64 & 0xf);
+        F80::scaled(bytes >> 79 & 1 != 0, digits.fold(0, |value, digit| 10 * value + digit), 63)
     }
 
     pub(super) fn integer(value: i32) -> Self {
@@ -185,7 +192,7 @@ impl F80 {
         F80 { head: self.head | u16::from(self.head & 0x7fff == 0) & (self.mantissa >> 63) as u16, ..self }
     }
 
-    fn quieted(self) -> Self {
+    pub(super) fn quieted(self) -> Self {
         F80 { mantissa: self.mantissa | QUIET, ..self }
     }
 
@@ -256,7 +263,7 @@ impl Exact {
     }
 }
 
-/// The sum of two finite numbers that have at most 53 bits; `None` for 0.
+/// The sum of two finite numbers; `None` for 0.
 pub(super) fn sum(a: F80, b: F80) -> Option<Exact> {
     let (Some(x), Some(y)) = (a.finite(), b.finite()) else {
         return a
@@ -266,9 +273,10 @@ pub(super) fn sum(a: F80, b: F80) -> Option<Exact> {
     };
     let (x, y) = (x.exact(a.is_negative()), y.exact(b.is_negative()));
     let (x, y) = if (x.exponent, x.mantissa) < (y.exponent, y.mantissa) { (y, x) } else { (x, y) };
-    let distance = (x.exponent - y.exponent) as u32;
-    // The mantissas end in 75 zeros. One that lies below them all only says that there is more.
-    let other = if distance < 74 { y.mantissa >> (distance + 1) } else { 1 };
+    let down = (x.exponent - y.exponent) as u32 + 1;
+    // The mantissas end in 63 zeros or more: of what is lost below them, it counts only whether it is 0.
+    let other = y.mantissa.checked_shr(down).unwrap_or(0);
+    let other = other | u128::from(other.checked_shl(down) != Some(y.mantissa));
     let mantissa = x.mantissa >> 1;
     let value = if x.negative == y.negative { mantissa + other } else { mantissa - other };
     Exact::scaled(x.negative, value, x.exponent - 126)
@@ -281,12 +289,45 @@ pub(super) fn product(a: F80, b: F80) -> Option<Exact> {
     Exact::scaled(a.is_negative() != b.is_negative(), value, x.exponent + y.exponent - 126)
 }
 
+/// The quotient of two finite numbers; `None` if one of them is 0.
+pub(super) fn quotient(a: F80, b: F80) -> Option<Exact> {
+    let (x, y) = (a.finite()?, b.finite()?);
+    let divisor = u128::from(y.mantissa);
+    let whole = u128::from(x.mantissa) << 63;
+    let rest = whole % divisor << 64;
+    // The lowest bit says that there is more.
+    let value = whole / divisor << 64 | rest / divisor | u128::from(rest % divisor != 0);
+    Exact::scaled(a.is_negative() != b.is_negative(), value, x.exponent - y.exponent - 127)
+}
+
+/// The square root of a positive number; `None` for 0.
+pub(super) fn root(a: F80) -> Option<Exact> {
+    let x = a.finite()?;
+    let square = u128::from(x.mantissa) << (63 + x.exponent.rem_euclid(2));
+    let root = square.isqrt();
+    // It is never half between two numbers.
+    let rest = square - root * root;
+    let more = if rest > root { 3 << 62 } else { u128::from(rest != 0) << 62 };
+    Some(Exact {
+        negative: false,
+        exponent: x.exponent.div_euclid(2),
+        mantissa: root << 64 | more,
+        more: false,
+    })
+}
+
 impl Rounding {
     /// Towards zero.
     pub const TRUNCATED: Rounding = Rounding(3 << 10);
 
+    /// As the control word says.
     pub fn new(control: u16) -> Self {
         Rounding(control)
+    }
+
+    /// With this RC, and all exceptions masked.
+    pub fn of_mode(mode: u16) -> Self {
+        Rounding(mode << 10 | 0x33f)
     }
 
     pub fn is_nearest(self) -> bool {
@@ -322,18 +363,32 @@ impl Rounding {
 
     /// Rounds to 64 bits (SDM volume 1, 8.5.4 to 8.5.6). `approximated` results count as inexact whatever they are.
     pub fn round(self, of: Exact, approximated: bool) -> Rounded {
-        let (kept, up, inexact) = of.cut(64, self);
-        let (mantissa, exponent) = carried(kept, up, of.exponent);
-        let inexact = inexact || approximated;
-        let precision = if inexact { PE } else { 0 };
+        self.round_to(64, of, approximated)
+    }
+
+    /// Rounds to the bits that PC says (SDM volume 1, 8.1.5.2).
+    pub fn round_precisely(self, of: Exact) -> Rounded {
+        let bits = match self.0 >> 8 & 3 {
+            0 => 24,
+            2 => 53,
+            _ => 64,
+        };
+        self.round_to(bits, of, false)
+    }
+
+    fn round_to(self, bits: u32, of: Exact, approximated: bool) -> Rounded {
+        let (kept, up, inexact) = of.cut(128 - bits, self);
+        let (mantissa, exponent) = carried(kept, up, of.exponent, bits);
+        let precision = if inexact || approximated { PE } else { 0 };
         if exponent > LARGEST {
-            return self.overflowed(of.negative, exponent, mantissa, precision, up);
+            let largest = F80::largest(of.negative, bits);
+            return self.overflowed(F80 { mantissa, ..largest }, exponent, precision, up, largest);
         }
         if exponent >= SMALLEST {
             return Rounded { value: F80::packed(of.negative, exponent, mantissa), flags: precision, up };
         }
         if self.masks(UE) {
-            return self.denormal(of, approximated);
+            return self.denormal(of, bits, approximated);
         }
         let adjusted = exponent + ADJUSTMENT;
         if adjusted < SMALLEST {
@@ -342,24 +397,30 @@ impl Rounding {
         Rounded { value: F80::packed(of.negative, adjusted, mantissa), flags: UE | precision, up }
     }
 
-    fn overflowed(self, negative: bool, exponent: i32, mantissa: u64, precision: u16, up: bool) -> Rounded {
+    /// The result of an overflow of a number with this sign and mantissa.
+    fn overflowed(self, of: F80, exponent: i32, precision: u16, up: bool, largest: F80) -> Rounded {
+        let negative = of.is_negative();
         if !self.masks(OE) {
             let adjusted = exponent - ADJUSTMENT;
             if adjusted > LARGEST {
                 return Rounded { value: F80::infinity(negative), flags: OE | PE, up: true };
             }
-            return Rounded { value: F80::packed(negative, adjusted, mantissa), flags: OE | precision, up };
+            return Rounded {
+                value: F80::packed(negative, adjusted, of.mantissa),
+                flags: OE | precision,
+                up,
+            };
         }
         let infinite = self.overflows(negative);
-        let value = if infinite { F80::infinity(negative) } else { F80::largest(negative) };
+        let value = if infinite { F80::infinity(negative) } else { largest };
         Rounded { value, flags: OE | PE, up: infinite }
     }
 
-    /// The result of a masked underflow.
-    fn denormal(self, of: Exact, approximated: bool) -> Rounded {
+    /// The result of a masked underflow. The bits that PC takes away are the lowest of the register.
+    fn denormal(self, of: Exact, bits: u32, approximated: bool) -> Rounded {
         let below = SMALLEST.saturating_sub(of.exponent).unsigned_abs();
-        let (kept, up, inexact) = of.cut(64 + below.min(128), self);
-        let mantissa = kept as u64 + u64::from(up);
+        let (kept, up, inexact) = of.cut(128 - bits + below.min(128), self);
+        let mantissa = (kept as u64 + u64::from(up)) << (64 - bits);
         let flags = if inexact || approximated { UE | PE } else { 0 };
         // A carry into the integer bit makes it the smallest normal number.
         let head = sign(of.negative) | (mantissa >> 63) as u16;
@@ -367,10 +428,8 @@ impl Rounding {
     }
 }
 
-/// A mantissa of 64 bits that is rounded up or not, with its exponent.
-fn carried(kept: u128, up: bool, exponent: i32) -> (u64, i32) {
-    match (kept as u64).checked_add(u64::from(up)) {
-        Some(mantissa) => (mantissa, exponent),
-        None => (INTEGER, exponent + 1),
-    }
+/// A mantissa of so many bits that is rounded up or not, in 64 bits, with its exponent.
+fn carried(kept: u128, up: bool, exponent: i32, bits: u32) -> (u64, i32) {
+    let mantissa = kept + u128::from(up);
+    if mantissa >> bits == 0 { ((mantissa << (64 - bits)) as u64, exponent) } else { (INTEGER, exponent + 1) }
 }

@@ -23,6 +23,8 @@ pub enum Constant {
     Log2OfE,
     Log10Of2,
     LnOf2,
+    One,
+    Zero,
 }
 
 /// Digits of a packed decimal number.
@@ -50,10 +52,7 @@ impl X87 {
         if flags & IE & !self.control != 0 {
             return None;
         }
-        if as_.pops {
-            self.empty[self.top % 8] = true;
-            self.top = (self.top + 1) % 8;
-        }
+        self.pop(as_.pops.into());
         Some(bytes)
     }
 
@@ -72,7 +71,7 @@ impl X87 {
         self.set(0, value);
     }
 
-    fn raise(&mut self, flags: u16) {
+    pub(super) fn raise(&mut self, flags: u16) {
         self.status |= flags;
         if self.status & !self.control & EXCEPTIONS != 0 && flags & EXCEPTIONS != 0 {
             self.status |= ES | BUSY;
@@ -84,6 +83,8 @@ impl Constant {
     /// The constant is the number below or the one above, and nearer to the one above, but for the logarithm of 10.
     fn rounded(self, rounding: Rounding) -> F80 {
         let (head, below, nearer_above) = match self {
+            Self::One => return F80::ONE,
+            Self::Zero => return F80::zero(false),
             Self::Pi => (0x4000, 0xc90f_daa2_2168_c234, true),
             Self::Log2Of10 => (0x4000, 0xd49a_784b_cd1b_8afe, false),
             Self::Log2OfE => (0x3fff, 0xb8aa_3b29_5c17_f0bb, true),

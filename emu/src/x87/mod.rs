@@ -1,8 +1,10 @@
-//! The x87 instructions that the engine computes with the host's C library, with integers only: every host computes the same.
+//! The instructions of the x87, with integers only: every host computes the same. The machine executes those that the engine
+//! computes with the host's C library or wrong, and all of them while an exception is not masked.
 //!
 //! Source: Intel SDM volume 2, the operation and the tables of each, and volume 1, chapter 8. Where the manual leaves
 //! something undefined, it is as on Intel's CPUs.
 
+pub(crate) mod arithmetic;
 mod big;
 mod exact;
 mod f80;

@@ -19,6 +19,7 @@ const RESULTS: u64 = DATA + 0x2000;
 const CR0_EM: u64 = 4;
 const CR0_TS: u64 = 8;
 const CR0_NE: u64 = 0x20;
+const CR4_OSFXSR: u64 = 0x200;
 
 fn emit(a: &mut CodeAssembler, operation: Operation) {
     match operation {
@@ -38,28 +39,56 @@ fn emit(a: &mut CodeAssembler, operation: Operation) {
     .unwrap();
 }
 
-/// The operands: from those of the comparison with the host, with all exceptions masked.
-fn operands() -> Vec<(F80, F80, u16)> {
+/// The operands: from those of the comparison with the host, with all exceptions masked or not.
+fn operands(masked: bool) -> Vec<(F80, F80, u16)> {
     let mut rng = Rng(5);
     let mut one = || {
         let x87 = state(&mut rng, Operation::Fyl2x);
-        (x87.registers[x87.top], x87.registers[(x87.top + 1) % 8], x87.control | 0x3f)
+        let control = x87.control | if masked { 0x3f } else { 0 };
+        (x87.registers[x87.top], x87.registers[(x87.top + 1) % 8], control)
     };
     (0..TIMES).map(|_| one()).collect()
 }
 
 /// A loop over the operands with all instructions.
 fn guest(bits: u32) -> Setup {
+    guest_with(bits, true)
+}
+
+/// FZ and DAZ, all exceptions masked; and MXCSR as it is at first.
+const FLUSHING: u32 = 0x9fc0;
+const USUAL: u32 = 0x1f80;
+
+/// Arithmetic of the x87 and of SSE, in a state in which the machine executes all of it, and back in the usual one.
+fn compute_exactly(a: &mut CodeAssembler, bits: u32) {
+    let source = if bits == 64 { rsi + 0 } else { esi + 0 };
+    a.ldmxcsr(dword_ptr(source + 36)).unwrap();
+    a.movups(xmm0, xmmword_ptr(source)).unwrap();
+    a.mulps(xmm2, xmm0).unwrap();
+    a.addps(xmm2, xmmword_ptr(source + 16)).unwrap();
+    a.minps(xmm3, xmm2).unwrap();
+    a.cmpps(xmm0, xmm2, 1).unwrap();
+    a.ldmxcsr(dword_ptr(source + 40)).unwrap();
+    a.subps(xmm3, xmm0).unwrap();
+    a.fadd_2(st0, st1).unwrap();
+    a.fmul(dword_ptr(source)).unwrap();
+    a.fcomi(st0, st1).unwrap();
+    a.fsqrt().unwrap();
+}
+
+/// The same; where exceptions are not masked, the machine executes all floating point, and nothing reports them.
+fn guest_with(bits: u32, masked: bool) -> Setup {
     let mut data = Vec::new();
-    for (a, b, control) in operands() {
+    for (a, b, control) in operands(masked) {
         data.extend(a.to_bytes());
         data.resize(data.len() + 6, 0);
         data.extend(b.to_bytes());
         data.resize(data.len() + 6, 0);
         data.extend(control.to_le_bytes());
-        data.resize(data.len() + 14, 0);
+        data.resize(data.len() + 2, 0);
+        data.extend([FLUSHING.to_le_bytes(), USUAL.to_le_bytes(), [0; 4]].concat());
     }
-    Setup::bits(bits).at(DATA, &data).asm(|a| {
+    let mut setup = Setup::bits(bits).at(DATA, &data).asm(|a| {
         let mut again = a.create_label();
         a.mov(ebp, TIMES as u32).unwrap();
         a.mov(esi, DATA as u32).unwrap();
@@ -73,6 +102,9 @@ fn guest(bits: u32) -> Setup {
             a.fld(tbyte_ptr(source)).unwrap();
             // Flags from before the instruction are used after it.
             a.cmp(eax, ebp).unwrap();
+            if !masked {
+                compute_exactly(a, bits);
+            }
             emit(a, operation);
             a.adc(ebx, 0u32).unwrap();
             a.fnstsw(ax).unwrap();
@@ -85,7 +117,12 @@ fn guest(bits: u32) -> Setup {
         a.dec(ebp).unwrap();
         a.jnz(again).unwrap();
         a.hlt().unwrap();
-    })
+    });
+    if !masked {
+        setup.cr0 &= !CR0_NE;
+        setup.cr4 |= CR4_OSFXSR;
+    }
+    setup
 }
 
 /// How a guest is run.
@@ -142,7 +179,7 @@ fn a_guest_gets_the_results_of_the_functions() {
     for bits in WIDTHS {
         let (g, _) = run(&guest(bits), How::default());
         let mut at = RESULTS;
-        for (a, b, control) in operands() {
+        for (a, b, control) in operands(true) {
             let mut registers = [F80 { head: 0, mantissa: 0 }; 8];
             (registers[6], registers[7]) = (a, b);
             let empty = std::array::from_fn(|n| n < 6);
@@ -169,8 +206,8 @@ fn a_guest_gets_the_results_of_the_functions() {
 
 #[test]
 fn no_guest_sees_how_it_is_run() {
-    for bits in WIDTHS {
-        let setup = guest(bits);
+    for (bits, masked) in WIDTHS.into_iter().flat_map(|bits| [(bits, true), (bits, false)]) {
+        let setup = guest_with(bits, masked);
         let free = digest(&setup, How::default());
         let ways = [
             How { no_stand_ins: true, ..How::default() },
@@ -278,6 +315,78 @@ fn a_pending_exception_is_raised_by_fwait() {
         });
         let caught = g.caught();
         assert_eq!((caught.vector, caught.ip), (16, setup.starts()[6]), "{bits} bits");
+    }
+}
+
+#[test]
+fn each_instruction_that_waits_raises_a_pending_exception() {
+    type Emit = fn(&mut CodeAssembler);
+    let waiting: [Emit; 7] = [
+        |a| a.fadd_2(st0, st1).unwrap(),
+        |a| a.fld1().unwrap(),
+        |a| a.fxch().unwrap(),
+        |a| a.fstp(st1).unwrap(),
+        |a| a.fxam().unwrap(),
+        |a| a.emms().unwrap(),
+        |a| a.movq(mm0, mm1).unwrap(),
+    ];
+    for bits in WIDTHS {
+        for waits in waiting {
+            let (mut g, setup) = checked(bits, CR0_NE, 0x37b, |a| {
+                a.fld1().unwrap();
+                a.fldz().unwrap();
+                a.fdivp(st1, st0).unwrap();
+                a.nop().unwrap();
+                waits(a);
+            });
+            let caught = g.caught();
+            assert_eq!(
+                (caught.vector, caught.ip, caught.error),
+                (16, setup.starts()[7], None),
+                "{bits} bits"
+            );
+            // Neither a result nor a pop.
+            let env = g.core().env();
+            assert_eq!((env.fpstt(), env.fpus() & 0x80ff, env.fpip()), (6, 0x8084, setup.starts()[5]));
+        }
+    }
+}
+
+#[test]
+fn an_exception_of_sse_that_is_not_masked_is_raised() {
+    // MXCSR with division by zero unmasked, 1 and 0.
+    let data: Vec<u8> = [0x1d80u32, 0x3f80_0000, 0].into_iter().flat_map(u32::to_le_bytes).collect();
+    for bits in WIDTHS {
+        for (reports, vector) in [(0x600, 19), (CR4_OSFXSR, 6)] {
+            let mut setup = Setup::bits(bits).at(DATA, &data).asm(|a| {
+                a.mov(esi, DATA as u32).unwrap();
+                let source = if bits == 64 { rsi + 0 } else { esi + 0 };
+                a.ldmxcsr(dword_ptr(source)).unwrap();
+                a.movss(xmm0, dword_ptr(source + 4)).unwrap();
+                a.divss(xmm0, dword_ptr(source + 8)).unwrap();
+                a.hlt().unwrap();
+            });
+            setup.cr4 = setup.cr4 & !0x600 | reports;
+            let mut g = setup.boot();
+            let caught = g.caught();
+            assert_eq!((caught.vector, caught.ip), (vector, setup.starts()[3]), "{bits} bits");
+            let env = g.core().env();
+            assert_eq!((env.xmm(0), env.mxcsr()), (0x3f80_0000, 0x1d84));
+        }
+    }
+}
+
+#[test]
+fn fnstenv_masks_all_exceptions() {
+    for bits in WIDTHS {
+        let (mut g, _) = checked(bits, CR0_NE, 0x37b, |a| {
+            divides(a);
+            a.fnstenv(dword_ptr(if bits == 64 { rsi + 64 } else { esi + 64 })).unwrap();
+            a.fld1().unwrap();
+        });
+        assert_eq!(g.run(), Stop::Halted);
+        assert_eq!(g.mem(DATA + 64, 2), 0x37b);
+        assert_eq!(g.core().env().fpuc(), 0x37f);
     }
 }
 

@@ -15,6 +15,10 @@ const SSE: &[u8] = &[0xf3, 0x0f, 0x59, 0xc1, 0xf3, 0x0f, 0x58, 0xc2, 0xf3, 0x0f,
 /// `fld1; fadd st(0), st(0); fstp st(0)`.
 const X87: &[u8] = &[0xd9, 0xe8, 0xd8, 0xc0, 0xdd, 0xd8];
 const FNSTSW: &[u8] = &[0xdf, 0xe0];
+/// `fnstcw [WORD + 8]; fldcw [WORD + 8]`.
+const FLDCW: &[u8] = &[0xd9, 0x3d, 8, 0, 2, 0, 0xd9, 0x2d, 8, 0, 2, 0];
+/// `rcpss xmm0, xmm1`.
+const RCPSS: &[u8] = &[0xf3, 0x0f, 0x53, 0xc1];
 /// `stmxcsr [WORD]`.
 const STMXCSR: &[u8] = &[0x0f, 0xae, 0x1d, 0, 0, 2, 0];
 
@@ -43,6 +47,8 @@ fn cases() -> Vec<Case> {
         case("the same and stmxcsr", &[SSE, STMXCSR], 4, Target::None),
         case("fld1; fadd; fstp", &[X87], 3, free),
         case("the same and fnstsw", &[X87, FNSTSW], 4, Target::None),
+        case("the same, fnstcw and fldcw", &[X87, FLDCW], 5, Target::None),
+        case("rcpss", &[RCPSS], 1, Target::None),
     ]
 }
 

@@ -15,13 +15,15 @@ pub struct Mask {
     /// A function whose result CPUs do not round alike: Intel's and AMD's manuals promise an error of less than one unit in
     /// the last place. The machine rounds it correctly.
     pub rounded: bool,
-    /// Bits of MXCSR.
-    pub sse: u32,
+    /// Whether the machine executed all floating point: then everything of it is compared.
+    pub exact: bool,
+    /// Bits of the x87's status word that are not compared then.
+    pub conditions: u32,
 }
 
 impl Mask {
     /// Everything is compared.
-    pub const NOTHING: Mask = Mask { flags: 0, mmx: false, rounded: false, sse: 0 };
+    pub const NOTHING: Mask = Mask { flags: 0, mmx: false, rounded: false, exact: false, conditions: 0 };
 }
 
 /// Flags in the form of the CPU, from iced's.
@@ -44,13 +46,7 @@ pub fn mask(i: &Instruction) -> Mask {
         i.mnemonic(),
         M::Fsin | M::Fcos | M::Fsincos | M::Fptan | M::Fpatan | M::F2xm1 | M::Fyl2x | M::Fyl2xp1
     );
-    // The engine notes what it finds, and CPUs do not.
-    let unnoted = match i.mnemonic() {
-        M::Rcpps | M::Rcpss | M::Rsqrtps | M::Rsqrtss => 0x3f,
-        M::Roundps | M::Roundpd | M::Roundss | M::Roundsd if i.immediate8() & 8 != 0 => 0x20,
-        _ => 0,
-    };
-    Mask { mmx, rounded, sse: unnoted, flags: flags(i.rflags_undefined()) }
+    Mask { mmx, rounded, flags: flags(i.rflags_undefined()), ..Mask::NOTHING }
 }
 
 /// Whether a program of the width can use the instructions of a feature, and they give the same on the host.
@@ -111,12 +107,6 @@ pub fn known(i: &Instruction, shape: Shape) -> Option<&'static str> {
     match i.mnemonic() {
         M::Rcpps | M::Rcpss | M::Rsqrtps | M::Rsqrtss => Some("an approximation, exact in the engine"),
         M::Fcomi | M::Fcomip | M::Fucomi | M::Fucomip => Some("leaves OF, SF and AF as they were"),
-        M::Enter => Some("does not touch the stack at the new stack pointer"),
-        M::Fbld if away => Some("begins its access at another byte"),
-        M::Clflush if away => Some("does not look at its operand"),
-        M::Shld | M::Shrd if i.is_ip_rel_memory_operand() && i.op2_kind() == OpKind::Immediate8 => {
-            Some(IMMEDIATE)
-        }
         M::Jmp | M::Call if memory && matches!(i.code(), Code::Jmp_rm64 | Code::Call_rm64) && !away => {
             Some("a target that is not canonical faults there and not here")
         }
@@ -169,5 +159,3 @@ pub fn is_intel() -> bool {
     static INTEL: OnceLock<bool> = OnceLock::new();
     *INTEL.get_or_init(|| std::fs::read_to_string("/proc/cpuinfo").unwrap().contains("GenuineIntel"))
 }
-
-const IMMEDIATE: &str = "leaves the immediate out when it computes a RIP-relative address";

@@ -10,6 +10,9 @@ const DE: u32 = 2;
 /// What is compared of the status word: the exceptions, the stack fault, and what says that one is pending.
 const EXCEPTIONS: u32 = 0x80ff;
 
+/// C0 to C3 of the status word.
+const CONDITIONS: u32 = 0x4700;
+
 /// The compared state.
 #[derive(Debug)]
 pub struct State {
@@ -190,10 +193,13 @@ impl State {
             tell(format!("x87 {n}"), value(self), value(guest));
         }
         // The engine notes no denormal operands.
-        let mxcsr = |s: &State| format!("{:x}", s.mxcsr & !DE & !mask.sse);
+        let hidden = if mask.exact { 0 } else { DE };
+        let mxcsr = |s: &State| format!("{:x}", s.mxcsr & !hidden);
         tell("mxcsr".into(), mxcsr(self), mxcsr(guest));
         if !mask.mmx {
-            let status = |s: &State| format!("{:x}", u32::from(s.status) & EXCEPTIONS & !DE);
+            let all = (EXCEPTIONS | CONDITIONS) & !mask.conditions;
+            let shown = if mask.exact { all } else { EXCEPTIONS & !DE };
+            let status = |s: &State| format!("{:x}", u32::from(s.status) & shown);
             tell("status".into(), status(self), status(guest));
         }
         for n in 0..self.xmm.len() {

@@ -19,8 +19,6 @@ const BYTES: usize = 416;
 const X87: usize = 32;
 const SSE: usize = 160;
 const TOP: u16 = 7 << 11;
-/// The bits of the control word that there are, without the one that is always set.
-const CONTROL: u16 = 0x1f3f;
 
 fn array<const N: usize>(from: &[u8], at: usize) -> [u8; N] {
     let mut to = [0; N];
@@ -73,7 +71,7 @@ impl Cpu {
         told.operand(self, &operand);
         let env = *self.env;
         let top = u32::from(word(2) >> 11 & 7);
-        env.set_fpuc(word(0) & CONTROL | 0x40);
+        env.set_fpuc(word(0));
         env.set_fpus(word(2) & !TOP);
         env.set_fpstt(top);
         env.set_fptags(std::array::from_fn(|n| u8::from(image[4] >> n & 1 == 0)));

@@ -2,18 +2,21 @@
 
 use super::Place;
 use crate::cpu::Cpu;
-use crate::cpu::fault::Fault;
+use crate::cpu::fault::{Fault, Vector};
 use crate::cpu::outcome::{Accesses, Done, Then};
+use crate::engine::Model;
 use crate::isa::decode;
 use crate::mmu::Access;
+use crate::simd::float::Float;
 use crate::simd::{Operation, strings};
-use crate::x87::narrow::{Format, Sse, dot_double, dot_single, lane};
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use crate::x87::narrow::Sse;
+use iced_x86::{CpuidFeature, Instruction, Mnemonic, OpKind, Register};
 
 const AX: usize = 0;
 const CX: usize = 1;
 const DX: usize = 2;
 const ARITHMETIC: u64 = 0x8d5;
+const CR4_OSXMMEXCPT: u64 = 0x400;
 
 impl Cpu {
     /// An operation on elements of vectors.
@@ -36,40 +39,52 @@ impl Cpu {
         Ok(Done::Next)
     }
 
-    /// DPPS or DPPD.
-    pub(in crate::cpu) fn dot_product(
+    /// Floating point of SSE.
+    pub(in crate::cpu) fn float(
         &mut self,
         i: &Instruction,
-        of: Format,
+        of: Float,
         told: &mut dyn Accesses,
     ) -> Result<Done, Fault> {
+        if self.model == Model::Ia32 && i.cpuid_features() != [CpuidFeature::SSE] {
+            return Err(Fault::ud());
+        }
+        let (to, from) = (i.op0_register(), i.op1_register());
+        let mmx = to.is_mm() || from.is_mm();
         self.sse_ready()?;
-        let Some(source) = self.vector(i, 1, told)? else { return Ok(Done::ByEngine(Then::Nothing)) };
+        if mmx {
+            self.mmx_ready()?;
+        }
+        let memory = i.op1_kind() == OpKind::Memory;
+        if memory && i.memory_size().size() == 16 && !self.effective_address(i).is_multiple_of(16) {
+            return Err(Fault::gp(0));
+        }
+        let source = if from.is_gpr() { Some(self.register(from).into()) } else { self.vector(i, 1, told)? };
+        let Some(b) = source else { return Ok(Done::ByEngine(Then::Nothing)) };
         let mut sse = Sse::new(self.env.mxcsr());
-        let dot = if of == Format::Single { dot_single } else { dot_double };
-        let result = dot(&mut sse, self.vector_register(i.op0_register()), source, i.immediate8());
+        let a = if to.is_gpr() { 0 } else { self.vector_register(to) };
+        let (mut result, mut flags) = (a, self.eflags());
+        match of {
+            Float::Arithmetic(of) => {
+                let immediate = if i.op_count() > 2 { i.immediate8() } else { 0 };
+                result = of.apply(&mut sse, a, b, immediate);
+            }
+            Float::Conversion(of) => result = of.apply(&mut sse, a, b),
+            Float::Order(of) => flags = flags & !ARITHMETIC | of.flags(&mut sse, a, b),
+        }
         self.env.set_mxcsr(sse.mxcsr());
-        self.set_vector_register(i.op0_register(), result);
-        Ok(Done::Next)
-    }
-
-    /// MINPS and the like.
-    pub(in crate::cpu) fn choose(&mut self, i: &Instruction, told: &mut dyn Accesses) -> Result<Done, Fault> {
-        use Mnemonic as M;
-        let double = matches!(i.mnemonic(), M::Minpd | M::Minsd | M::Maxpd | M::Maxsd);
-        self.sse_ready()?;
-        let Some(b) = self.vector(i, 1, told)? else { return Ok(Done::ByEngine(Then::Nothing)) };
-        let a = self.vector_register(i.op0_register());
-        let single = matches!(i.mnemonic(), M::Minss | M::Minsd | M::Maxss | M::Maxsd);
-        let larger = matches!(i.mnemonic(), M::Maxps | M::Maxss | M::Maxpd | M::Maxsd);
-        let (format, bits) = if double { (Format::Double, 64) } else { (Format::Single, 32) };
-        let mut sse = Sse::new(self.env.mxcsr());
-        let result = (0..if single { 1 } else { 128 / bits }).fold(a, |result, n| {
-            let chosen = sse.choose(format, larger, lane(a, n, bits), lane(b, n, bits));
-            result & !(u128::from(u64::MAX >> (64 - bits)) << (n * bits)) | u128::from(chosen) << (n * bits)
-        });
-        self.env.set_mxcsr(sse.mxcsr());
-        self.set_vector_register(i.op0_register(), result);
+        if sse.stops() {
+            let reported = self.env.cr(4) & CR4_OSXMMEXCPT != 0;
+            return Err(if reported { Fault::without_code(Vector::SimdFloatingPoint) } else { Fault::ud() });
+        }
+        match of {
+            Float::Order(_) => self.env.set_eflags(flags),
+            _ if to.is_gpr() => self.set_register(to, result as u64),
+            _ => self.set_vector_register(to, result),
+        }
+        if from.is_mm() {
+            self.set_vector_register(from, b);
+        }
         Ok(Done::Next)
     }
 
@@ -106,18 +121,29 @@ impl Cpu {
         bytes: &[u8],
         told: &mut dyn Accesses,
     ) -> Result<bool, Fault> {
-        let memory = self.memory_of(i);
-        let narrow = decode::has_narrow_address(i);
-        if narrow || !matches!(self.locate(memory, Access::Write)?, Place::Ram(_)) {
+        if !self.can_write(i)? {
             return Ok(false);
         }
+        let memory = self.memory_of(i);
         told.operand(self, &memory.operand(false, true));
         self.store_bytes(memory.address, bytes, self.env.cpl() == 3)?;
         Ok(true)
     }
 
+    /// Whether the operand in memory is in RAM and can be written.
+    pub(in crate::cpu) fn can_write(&mut self, i: &Instruction) -> Result<bool, Fault> {
+        let memory = self.memory_of(i);
+        let narrow = decode::has_narrow_address(i);
+        Ok(!narrow && matches!(self.locate(memory, Access::Write)?, Place::Ram(_)))
+    }
+
     /// Operand `n`; `None` if it is in memory, but not in RAM, and nothing has happened.
-    fn vector(&mut self, i: &Instruction, n: u32, told: &mut dyn Accesses) -> Result<Option<u128>, Fault> {
+    pub(in crate::cpu) fn vector(
+        &mut self,
+        i: &Instruction,
+        n: u32,
+        told: &mut dyn Accesses,
+    ) -> Result<Option<u128>, Fault> {
         if i.op_kind(n) == OpKind::Register {
             return Ok(Some(self.vector_register(i.op_register(n))));
         }

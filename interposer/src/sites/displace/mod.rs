@@ -14,8 +14,7 @@ pub use explain::{way_of, why};
 pub(crate) use emulate::{Op, emulate};
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, Encoder, EncodingKind, FlowControl, Instruction, Mnemonic, OpKind,
-    Register,
+    Code, Decoder, DecoderOptions, Encoder, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
 use trapline_emu::{Core, PAGE, Slot, is_sensitive};
 
@@ -102,9 +101,6 @@ fn crosses(linear: u64, length: usize) -> bool {
 fn absolute(i: &Instruction) -> Option<Vec<u8>> {
     let address = i.ip_rel_memory_address();
     i32::try_from(address as i64).ok()?;
-    if engine_forgets_immediate(i) {
-        return None;
-    }
     let mut moved = *i;
     moved.set_memory_base(Register::None);
     moved.set_memory_displacement64(address);
@@ -112,21 +108,6 @@ fn absolute(i: &Instruction) -> Option<Vec<u8>> {
     let mut encoder = Encoder::new(64);
     encoder.encode(&moved, 0).ok()?;
     Some(encoder.take_buffer()).filter(|copy| copy.len() <= 15)
-}
-
-/// Forms whose RIP-relative address the engine computes from the end of the displacement, as if no immediate followed
-/// it. Hardware does not. But a probed run must equal an unprobed one, so they are stepped in place.
-fn engine_forgets_immediate(i: &Instruction) -> bool {
-    let test = matches!(
-        i.code(),
-        Code::Test_rm8_imm8_F6r1
-            | Code::Test_rm16_imm16_F7r1
-            | Code::Test_rm32_imm32_F7r1
-            | Code::Test_rm64_imm32_F7r1
-    );
-    let shift = matches!(i.mnemonic(), Mnemonic::Shld | Mnemonic::Shrd) && i.op_count() == 3;
-    test || shift && i.op2_kind() == OpKind::Immediate8
-        || i.code().op_code().encoding() == EncodingKind::D3NOW
 }
 
 /// The way for an instruction; emulation is preferred.

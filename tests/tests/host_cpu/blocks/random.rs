@@ -71,8 +71,8 @@ fn word(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Ten bytes of the x87.
-fn extended(rng: &mut Rng) -> [u8; 10] {
+/// Ten bytes of the x87, for an engine that takes some for others unless the machine computes (docs/cpu-model.md).
+fn extended(rng: &mut Rng, exact: bool) -> [u8; 10] {
     let head = match rng.below(8) {
         0 => {
             pick(rng, &[0, 1, 0x7ffe, 0x7fff, 0x3c01, 0x3c00, 0x3f81, 0x3f80, 0x43fe, 0x43ff, 0x407e, 0x407f])
@@ -81,11 +81,12 @@ fn extended(rng: &mut Rng) -> [u8; 10] {
         _ => 0x3fd0 + rng.below(0x78) as u16,
     };
     let mantissa = match rng.below(6) {
+        5 if exact && rng.below(4) == 0 => rng.next(),
         0 if head == 0 => rng.below(4),
-        // The engine takes pseudo-denormal numbers for others (docs/cpu-model.md).
+        // No pseudo-denormal numbers.
         _ if head == 0 => rng.next() >> 1,
         0 => 1 << 63,
-        // The engine does not make the signaling NaNs quiet that it loads or stores (docs/cpu-model.md).
+        // No signaling NaNs.
         _ if head == 0x7fff => rng.next() | 3 << 62,
         1 => u64::MAX,
         2 => 1 << 63 | 1 << rng.below(63),
@@ -99,12 +100,12 @@ fn extended(rng: &mut Rng) -> [u8; 10] {
 }
 
 /// The data of a batch.
-pub fn data(rng: &mut Rng) -> Vec<u8> {
+pub fn data(rng: &mut Rng, exact: bool) -> Vec<u8> {
     let mut data = Vec::new();
     while data.len() < 0x800 {
         let mut unit = [word(rng).to_le_bytes(), word(rng).to_le_bytes()].concat();
         if rng.below(4) == 0 {
-            unit[..10].copy_from_slice(&extended(rng));
+            unit[..10].copy_from_slice(&extended(rng, exact));
         }
         data.extend(unit);
     }
@@ -112,22 +113,34 @@ pub fn data(rng: &mut Rng) -> Vec<u8> {
     data
 }
 
-fn image(rng: &mut Rng) -> Vec<u8> {
+/// The masks of some exceptions, of all or not.
+fn masks(rng: &mut Rng, exact: bool) -> u16 {
+    match rng.below(3) {
+        _ if !exact => 0x3f,
+        0 => rng.below(0x3f) as u16,
+        // All but one or two.
+        _ => 0x3f & !(1 << rng.below(6)) & !(1 << rng.below(6)),
+    }
+}
+
+/// An image of FXSAVE; in an exact one, the x87 and SSE each have an exception that is not masked, or SSE has FZ or DAZ.
+fn image(rng: &mut Rng, exact: bool) -> Vec<u8> {
     let mut image = vec![0; FX_BYTES];
-    let control = 0x7f | pick(rng, &[0u16, 2, 3, 3, 3]) << 8 | (rng.below(4) as u16) << 10;
+    let control =
+        0x40 | masks(rng, exact) | pick(rng, &[0u16, 2, 3, 3, 3]) << 8 | (rng.below(4) as u16) << 10;
     image[..2].copy_from_slice(&control.to_le_bytes());
     // Three or four registers are valid.
     let top = rng.below(8) as u16;
     image[2..4].copy_from_slice(&(top << 11).to_le_bytes());
     let valid: u8 = if rng.below(2) == 0 { 0x0f } else { 0x7f };
     image[4] = valid.rotate_left(top.into());
-    let mut mxcsr = 0x1f80 | (rng.below(4) as u32) << 13;
-    if rng.below(4) == 0 {
-        mxcsr |= pick(rng, &[0x40, 0x8000, 0x8040]);
-    }
+    let flushes = if exact { pick(rng, &[0, 0, 0x40, 0x8000, 0x8040]) } else { 0 };
+    let unmasks = exact && (flushes == 0 || rng.below(2) == 0);
+    let masks = u32::from(masks(rng, unmasks)) << 7;
+    let mxcsr = masks | flushes | (rng.below(4) as u32) << 13;
     image[24..28].copy_from_slice(&mxcsr.to_le_bytes());
     for n in 0..8 {
-        image[32 + 16 * n..][..10].copy_from_slice(&extended(rng));
+        image[32 + 16 * n..][..10].copy_from_slice(&extended(rng, exact));
     }
     for n in 0..32 {
         image[160 + 8 * n..][..8].copy_from_slice(&word(rng).to_le_bytes());
@@ -135,7 +148,7 @@ fn image(rng: &mut Rng) -> Vec<u8> {
     image
 }
 
-fn start(rng: &mut Rng, bits: u32) -> Start {
+fn start(rng: &mut Rng, bits: u32, exact: bool) -> Start {
     let mut registers: [u64; 16] = std::array::from_fn(|_| word(rng));
     for n in POINTERS {
         registers[usize::from(n)] = DATA + 0x100 + 16 * rng.below(16);
@@ -145,7 +158,7 @@ fn start(rng: &mut Rng, bits: u32) -> Start {
     if bits == 32 {
         registers.iter_mut().for_each(|register| *register &= 0xffff_ffff);
     }
-    Start { registers, flags: 0x202 | rng.next() & 0x8d5, fx: image(rng) }
+    Start { registers, flags: 0x202 | rng.next() & 0x8d5, fx: image(rng, exact) }
 }
 
 /// Random bytes in the shape of an instruction whose operand, if it is in memory, is addressed by a pointer.
@@ -217,6 +230,7 @@ fn usable(bits: u32, code: &[u8], i: &Instruction) -> bool {
         && limits::known(i, shape).is_none()
         && limits::known_prefixes(code, i).is_none()
         && !known::is_left_out(i)
+        && (!limits::is_intel() || known::is_alike(i))
 }
 
 fn instruction(rng: &mut Rng, bits: u32) -> (Vec<u8>, Instruction) {
@@ -243,7 +257,7 @@ pub fn undefined_after(before: u32, i: &Instruction) -> u32 {
 }
 
 /// A block that reads no flag which is undefined, and uses not both MMX and the x87.
-pub fn block(rng: &mut Rng, bits: u32) -> Block {
+pub fn block(rng: &mut Rng, bits: u32, exact: bool) -> Block {
     let (mut code, mut instructions) = (Vec::new(), Vec::<Instruction>::new());
     let (count, mut undefined) = (1 + rng.below(MOST) as usize, 0);
     while instructions.len() < count {
@@ -256,5 +270,5 @@ pub fn block(rng: &mut Rng, bits: u32) -> Block {
         }
     }
     code.push(HLT);
-    Block { code, instructions, start: start(rng, bits) }
+    Block { code, instructions, start: start(rng, bits, exact), exact }
 }
