@@ -13,6 +13,7 @@ mod host_state;
 mod hostile;
 mod in_line;
 mod interrupts;
+mod libm;
 mod modes;
 mod moments;
 mod paging;
