@@ -324,7 +324,7 @@ fn each_instruction_that_waits_raises_a_pending_exception() {
     let waiting: [Emit; 7] = [
         |a| a.fadd_2(st0, st1).unwrap(),
         |a| a.fld1().unwrap(),
-        |a| a.fxch().unwrap(),
+        |a| a.fxch(st0, st1).unwrap(),
         |a| a.fstp(st1).unwrap(),
         |a| a.fxam().unwrap(),
         |a| a.emms().unwrap(),

@@ -14,7 +14,8 @@ pub use explain::{way_of, why};
 pub(crate) use emulate::{Op, emulate};
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, Encoder, FlowControl, Instruction, Mnemonic, OpKind, Register,
+    Code, Decoder, DecoderOptions, Encoder, EncodingKind, FlowControl, Instruction, Mnemonic, OpKind,
+    Register,
 };
 use trapline_emu::{Core, PAGE, Slot, is_sensitive};
 
@@ -101,6 +102,10 @@ fn crosses(linear: u64, length: usize) -> bool {
 fn absolute(i: &Instruction) -> Option<Vec<u8>> {
     let address = i.ip_rel_memory_address();
     i32::try_from(address as i64).ok()?;
+    if i.code().op_code().encoding() == EncodingKind::D3NOW {
+        // The engine computes its address as if no immediate followed. A probed run must equal an unprobed one.
+        return None;
+    }
     let mut moved = *i;
     moved.set_memory_base(Register::None);
     moved.set_memory_displacement64(address);
