@@ -24,6 +24,8 @@ pub fn is_left_out(i: &Instruction) -> bool {
         M::Bt | M::Bts | M::Btr | M::Btc => memory,
         // The engine zeroes the upper half of RAX where it succeeds.
         M::Cmpxchg => memory && i.op1_register().size() == 4,
+        // Reads the frames of outer levels by a register that may hold anything, as what lies across the end of a segment.
+        M::Enter => i.immediate8_2nd() % 32 > 1,
         // Undefined for a count above 16.
         M::Shld | M::Shrd => i.op1_register().size() == 2,
         // CPUs do not round them alike; emu/tests/x87.rs compares them.
