@@ -3,7 +3,7 @@
 use super::mended::{has_vector_prefix, is_long_mmx, mended};
 use iced_x86::{
     Code, CodeSize, ConditionCode, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic,
-    OpAccess, OpCodeTableKind, OpKind, Register,
+    OpAccess, OpKind, Register,
 };
 
 /// Bytes of the longest instruction.
@@ -169,13 +169,6 @@ pub(crate) fn is_string(i: &Instruction) -> bool {
 /// address.
 pub fn is_sensitive(i: &Instruction) -> bool {
     kind(i).by_machine()
-}
-
-/// An instruction of the x87 FPU, which keeps its address: the escape opcodes.
-pub(crate) fn is_x87(i: &Instruction) -> bool {
-    let form = i.op_code();
-    let first = form.op_code() >> (8 * (form.op_code_len() - 1));
-    matches!(first, 0xd8..=0xdf) && form.table() == OpCodeTableKind::Normal
 }
 
 /// Count register of a repeated instruction of an address size.

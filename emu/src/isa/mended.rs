@@ -1,6 +1,5 @@
 //! The instructions that the engine computes wrong, and that the machine therefore executes.
 
-use super::decode::is_x87;
 use crate::simd::float::Float;
 use crate::simd::{Operation as Lanes, strings::Control};
 use crate::x87::{Constant, Operation, Stored};
@@ -100,6 +99,13 @@ pub(crate) fn floats(i: &Instruction) -> Option<Floats> {
             (mmx || i.mnemonic() == M::Emms).then_some(Floats::Mmx)
         }
     }
+}
+
+/// An instruction of the x87 FPU, which keeps its address: the escape opcodes.
+pub(crate) fn is_x87(i: &Instruction) -> bool {
+    let form = i.op_code();
+    let first = form.op_code() >> (8 * (form.op_code_len() - 1));
+    matches!(first, 0xd8..=0xdf) && form.table() == OpCodeTableKind::Normal
 }
 
 /// Whether an instruction is encoded with a vector prefix (VEX, EVEX, XOP).

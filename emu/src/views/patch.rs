@@ -7,7 +7,8 @@
 
 use crate::cpu::Cpu;
 use crate::engine::SLOT_VA;
-use crate::isa::decode::{self, decode};
+use crate::isa::decode::decode;
+use crate::isa::mended::is_x87;
 use crate::ram::{PAGE, PageState, Ram, SLOT_PAGES};
 use std::collections::BTreeMap;
 
@@ -424,7 +425,7 @@ impl Views {
         code[..len].copy_from_slice(&copy[..len]);
         let next = site.wrapping_add(site_len.into());
         let mut at = len;
-        if decode(bits, copy, 0).is_some_and(|i| decode::is_x87(&i)) {
+        if decode(bits, copy, 0).is_some_and(|i| is_x87(&i)) {
             // jmp $+2: ends the block, so that the machine sees the FPU's instruction pointer before the guest does.
             code[at..at + 2].copy_from_slice(&[0xeb, 0]);
             at += 2;
