@@ -79,7 +79,7 @@ fetch_newest() {
     local packages
     open_archive "$1"
     packages=$(apt-cache "${apt_options[@]}" show "$2" 2>>"$log" |
-        sed -n 's/^Depends: \(linux-image-[^ ,]*\).*/\1/p')
+        sed -n 's/^Depends: \(.*, \)\?\(linux-image-[^ ,]*\).*/\2/p')
     for package in $packages; do
         if try_deb "$1" "$package"; then return; fi
     done
@@ -108,6 +108,11 @@ record() {
         } | LC_ALL=C sort > "$guests/VERSIONS.tmp"
         mv "$guests/VERSIONS.tmp" "$guests/VERSIONS"
     done
+}
+
+# release_of FILE: the release of the kernel that was fetched as FILE.
+release_of() {
+    sed -n "s/^linux-\(image\|binary\)-\([^ ]*\) [^ ]* [^ ]* $1 .*/\2/p" "$guests/VERSIONS"
 }
 
 # have FILE ...: whether each is there and recorded. With --force nothing is.

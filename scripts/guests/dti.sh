@@ -15,7 +15,7 @@ unpack() {
 # build_dti ARCH FLAVOUR: dti-FLAVOUR/ with the modules, and in FROM what they were built from.
 build_dti() {
     local arch=$1 flavour=$2 release headers=$work/headers module from
-    release=$(sed -n "s/^linux-image-\([^ ]*\) [^ ]* [^ ]* linux-$flavour .*/\1/p" "$guests/VERSIONS")
+    release=$(release_of "linux-$flavour")
     from="$release $(cat "${dti_sources[@]}" | sha256sum | cut -d' ' -f1)"
     have "${dti_modules[@]/#/dti-$flavour/}" && [ "$from" = "$(cat "$guests/dti-$flavour/FROM" 2>/dev/null)" ] && return
     # The tools that run here; those of any version of this series will do.

@@ -29,7 +29,7 @@ make_stress() {
     local inputs=("$guests/busybox-$arch" "$guests/modules-$flavour/modules.dep" "$recipes/stress.init")
     for program in "${@:3}"; do inputs+=("guest-images/prebuilt/$program"); done
     current "$image" "${inputs[@]}" && return
-    release=$(sed -n "s/^linux-image-\([^ ]*\) [^ ]* [^ ]* linux-$flavour .*/\1/p" "$guests/VERSIONS")
+    release=$(release_of "linux-$flavour")
     mkdir "$folder"
     cp "$guests/busybox-$arch" "$folder/busybox"
     cp "$recipes/stress.init" "$folder/init"

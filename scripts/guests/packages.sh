@@ -24,26 +24,44 @@ fetch_gnumach_of() {
 }
 
 # fetch_linux ARCH FLAVOUR [VERSION SUITE]: linux-FLAVOUR, its configuration, and modules-FLAVOUR/ with modules.dep. The
-# kernel of another release of Debian has its version before the flavour: linux-VERSION-FLAVOUR.
+# kernel of another release of Debian has its version before the flavour: linux-VERSION-FLAVOUR. That of testing, whose version
+# changes, has the word testing.
 fetch_linux() {
     local arch=$1 name=${3:+$3-}$2 suite=${4-} package release
     have "linux-$name" "linux-$name.config" "modules-$name/modules.dep" && return
     fetch_newest "$arch" "linux-image-$2"
     release=${package#linux-image-}
-    case $release in
-        ${3-}*) ;;
+    case ${3-}:$release in
+        testing:*) ;;
+        "${3-}:${3-}"*) ;;
         *) die "$package of Debian's $suite is not Linux $3, which the tests expect" ;;
     esac
-    take './boot/*' '*/lib/modules/*.ko*'
-    keep 0644 "$tree/boot/vmlinuz-$release" "linux-$name"
-    keep 0644 "$tree/boot/config-$release" "linux-$name.config"
+    case " $(dpkg-deb -f "$deb" Depends)" in
+        # From Debian 14 on it is empty, and depends on its parts.
+        *" linux-binary-$release "*)
+            local folder=usr/lib/modules/$release
+            fetch_deb "$arch" "linux-base-$release" "./$folder/config"
+            keep 0644 "$tree/$folder/config" "linux-$name.config"
+            record "linux-$name.config"
+            fetch_deb "$arch" "linux-binary-$release" "./$folder/vmlinuz"
+            keep 0644 "$tree/$folder/vmlinuz" "linux-$name"
+            record "linux-$name"
+            fetch_deb "$arch" "linux-modules-$release" '*.ko*'
+            ;;
+        *)
+            take './boot/*' '*/lib/modules/*.ko*'
+            keep 0644 "$tree/boot/vmlinuz-$release" "linux-$name"
+            keep 0644 "$tree/boot/config-$release" "linux-$name.config"
+            record "linux-$name" "linux-$name.config"
+            ;;
+    esac
     rm -rf "$guests/modules-$name" "$work/modules"
     mkdir "$work/modules"
     : > "$work/modules/modules.dep"
     local module
     for module in "${modules[@]}"; do take_module "$module"; done
     mv "$work/modules" "$guests/modules-$name"
-    record "linux-$name" "linux-$name.config" "modules-$name/modules.dep"
+    record "modules-$name/modules.dep"
     rm -rf "$tree" "$deb"
 }
 

@@ -20,7 +20,7 @@ pub const QUICK: &str = "cryptomgr.notests noisapnp";
 /// A Debian kernel with its initramfs images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Linux {
-    /// Debian's name of the flavour, e.g. `cloud-amd64`; of another release than Debian 12 after the version: `5.10-686`.
+    /// Debian's name of the flavour, e.g. `cloud-amd64`; of another release than Debian 12 after the version, or `testing`: `5.10-686`.
     pub flavour: &'static str,
     /// Debian's name of the architecture: `i386` or `amd64`.
     pub arch: &'static str,
@@ -33,13 +33,14 @@ pub static KERNELS: [Linux; 3] = [
     Linux { flavour: "amd64", arch: "amd64" },
 ];
 
-/// The kernels of Debian 11 and 13; the latter has none for i386.
-pub static OTHER_RELEASES: [Linux; 5] = [
+/// The kernels of Debian 11 and 13, and of Debian's testing release, whose version changes. From 13 on there is none for i386.
+pub static OTHER_RELEASES: [Linux; 6] = [
     Linux { flavour: "5.10-686", arch: "i386" },
     Linux { flavour: "5.10-cloud-amd64", arch: "amd64" },
     Linux { flavour: "5.10-amd64", arch: "amd64" },
     Linux { flavour: "6.12-cloud-amd64", arch: "amd64" },
     Linux { flavour: "6.12-amd64", arch: "amd64" },
+    Linux { flavour: "testing-cloud-amd64", arch: "amd64" },
 ];
 
 impl Linux {

@@ -1,4 +1,4 @@
-//! Debian 11's and 13's kernels, two boots each: probes of every kind, stacks, modules and tasks agree with what the guest
+//! The kernels of Debian 11, 13 and testing, two boots each: probes of every kind, stacks, modules and tasks agree with what the guest
 //! says itself, and with these and with probes at more than 10,000 functions it ends as it does without any.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -202,4 +202,9 @@ fn guest_linux_6_12_amd64_is_probed_and_listed_at_length() {
 #[test]
 fn guest_linux_6_12_cloud_amd64_is_probed_and_listed_at_length() {
     is_probed_and_listed("6.12-cloud-amd64");
+}
+
+#[test]
+fn guest_linux_testing_cloud_amd64_is_probed_and_listed_at_length() {
+    is_probed_and_listed("testing-cloud-amd64");
 }

@@ -147,12 +147,13 @@ fn guest_programs_see_their_static_probes_while_they_are_enabled() {
 }
 
 /// Kernels that keep the mappings of processes in other ways, and larger ones.
-const OTHER_KERNELS: [&str; 5] = [
+const OTHER_KERNELS: [&str; 6] = [
     ".guests/linux-amd64",
     ".guests/linux-5.10-cloud-amd64",
     ".guests/linux-5.10-amd64",
     ".guests/linux-6.12-cloud-amd64",
     ".guests/linux-6.12-amd64",
+    ".guests/linux-testing-cloud-amd64",
 ];
 
 #[test]

@@ -52,3 +52,8 @@ fn guest_linux_6_12_amd64_passes_the_stress_script_at_length() {
 fn guest_linux_6_12_cloud_amd64_passes_the_stress_script_at_length() {
     passes_on_a_pc("6.12-cloud-amd64");
 }
+
+#[test]
+fn guest_linux_testing_cloud_amd64_passes_the_stress_script_at_length() {
+    passes_on_a_pc("testing-cloud-amd64");
+}

@@ -251,6 +251,83 @@ fn guest_linux_system_calls_are_those_of_the_raw_records() {
     }
 }
 
+/// System calls in the first window between two calls of sync are shown by their names, those in the second by their numbers, those
+/// of 32-bit programs too; only then does the guest say what it has traced.
+const TRACED: &str = "\
+export PATH=/bin T=/sys/kernel/tracing
+mount -t proc proc /proc
+mount -t tracefs tracefs $T
+work() { cat /proc/version /none > /dev/null 2>&1; ( sh -c 'exit 3' | cat; kill -9 $$ ) & wait; sleep 0; ls / > /dev/null; }
+echo 1 > $T/events/syscalls/enable
+sync
+work
+sync
+echo 0 > $T/events/syscalls/enable
+awk '/sys_sync -> /{ on++; next } /sys_sync\\(/{ if (on) exit } on && /: sys_[a-z0-9_]* -> /' $T/trace | sed 's/.*: sys_/name /' > /names
+echo > $T/trace
+echo 1 > $T/events/raw_syscalls/sys_exit/enable
+sync
+work
+/narrow cat /proc/version /none > /dev/null 2>&1
+/narrow sh -c '( exit 3 ) & wait; ls /none' > /dev/null 2>&1
+sync
+echo 0 > $T/events/raw_syscalls/sys_exit/enable
+awk '/NR 162 = 0/{ if (on) exit; on++; next } on' $T/trace | sed 's/.*sys_exit: NR .* = /value /' > /values
+sort /names | uniq -c
+sort /values | uniq -c
+echo traced: end
+";
+
+/// The returns of system calls, of programs of both widths, and of new tasks, are those that the guest's own tracer shows. The
+/// kernels before 7 leave through one function.
+#[test]
+fn guest_linux_returns_of_system_calls_are_those_of_ftrace_at_length() {
+    let program = "syscall:::return /w == 1/ { @name[probefunc, arg0] = count(); } \
+                   syscall:::return /w == 5/ { @value[(int64_t)arg0] = count(); } \
+                   syscall::sync:entry, syscall::sync:return { w++; }";
+    for flavour in ["6.12-cloud-amd64", "testing-cloud-amd64"] {
+        let linux = Linux::of(flavour).unwrap();
+        let folder = TempDir::new().unwrap();
+        std::fs::copy(guest("busybox-i386"), folder.path().join("narrow")).unwrap();
+        let image = linux.image(folder.path(), &[], &["narrow"], TRACED).unwrap().display().to_string();
+        let kernel = guest(&format!("linux-{flavour}"));
+        let args = ["run", &kernel, "--initrd", &image, "--append", QUICK, "--until", "traced: end", "-q"];
+        let ran = trapline(
+            folder.path(),
+            &[&args[..], &["--console", "console", "-f", "json", "-n", program]].concat(),
+        );
+        let console = std::fs::read_to_string(folder.path().join("console")).unwrap();
+        assert_eq!(ran.code, 0, "{flavour}: {}{console}", ran.err);
+        let (mut names, mut values) = (BTreeMap::new(), BTreeMap::new());
+        for line in console.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match *words {
+                [count, "name", name, "->", value] => {
+                    let value = u64::from_str_radix(value.trim_start_matches("0x"), 16).unwrap();
+                    names.insert(format!("{name} {}", value.cast_signed()), count.parse::<u64>().unwrap());
+                }
+                [count, "value", value] => {
+                    drop(values.insert(value.to_owned(), count.parse::<u64>().unwrap()))
+                }
+                _ => {}
+            }
+        }
+        assert!(names.len() > 20 && values.len() > 20, "{flavour}: {console}");
+        let all = objects(&ran);
+        let own: BTreeMap<String, u64> = counts(&all, "@name");
+        let own: BTreeMap<String, u64> = own
+            .into_iter()
+            .map(|(key, count)| {
+                let (name, value) = key.split_once(' ').unwrap();
+                let value: i128 = value.parse().unwrap();
+                (format!("{name} {}", value as i64), count)
+            })
+            .collect();
+        assert_eq!(own, names, "{flavour}");
+        assert_eq!(counts(&all, "@value"), values, "{flavour}");
+    }
+}
+
 /// Names of files that programs open, with the names of the programs.
 fn opened(all: &[Value]) -> Vec<String> {
     let texts = all.iter().filter(|object| object["type"] == "d");

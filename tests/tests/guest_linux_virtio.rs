@@ -116,5 +116,12 @@ fn guest_linux_uses_the_console_and_the_entropy_of_the_pci_bus() {
 
 #[test]
 fn guest_linux_of_any_release_uses_the_console_and_the_entropy_of_the_pci_bus_at_length() {
-    are_used(&["5.10-686", "5.10-cloud-amd64", "686", "6.12-amd64", "6.12-cloud-amd64"]);
+    are_used(&[
+        "5.10-686",
+        "5.10-cloud-amd64",
+        "686",
+        "6.12-amd64",
+        "6.12-cloud-amd64",
+        "testing-cloud-amd64",
+    ]);
 }

@@ -143,6 +143,12 @@ impl Section {
     pub fn is_executable(&self) -> bool {
         self.flags & u64::from(SHF_EXECINSTR) != 0
     }
+
+    /// True if a Linux kernel executes it where it is. Its `.data` is flagged as executable too if it has code that is copied
+    /// before it runs (`relocate_kernel`).
+    pub fn is_linux_code(&self) -> bool {
+        self.is_executable() && !self.is_writable()
+    }
 }
 
 /// The section header table as it is in the file.

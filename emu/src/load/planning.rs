@@ -59,7 +59,7 @@ pub(super) fn from_elf(
     let width = view.width();
     let mode =
         if protocol.is_none() && width == Width::Bits64 { EntryMode::Long64 } else { EntryMode::Flat32 };
-    let sections = sections(&view);
+    let sections = sections(&view, linux.is_some());
     let entry = view.entry();
     finish(LoadPlan {
         name: name.to_owned(),
@@ -176,7 +176,7 @@ fn physical_entry(plan: &LoadPlan) -> Result<u64, LoadError> {
     if loaded { Ok(entry) } else { Err(LoadError::EntryOutside { entry }) }
 }
 
-fn sections(view: &ElfView<'_>) -> Vec<SectionRange> {
+fn sections(view: &ElfView<'_>, is_linux: bool) -> Vec<SectionRange> {
     let mut sections: Vec<SectionRange> = view
         .sections()
         .iter()
@@ -185,7 +185,7 @@ fn sections(view: &ElfView<'_>) -> Vec<SectionRange> {
             name: section.name.clone(),
             vaddr: section.addr,
             size: section.size,
-            executable: section.is_executable(),
+            executable: if is_linux { section.is_linux_code() } else { section.is_executable() },
         })
         .collect();
     sections.sort_by_key(|section| section.vaddr);

@@ -85,7 +85,7 @@ pub(super) fn read(view: &ElfView<'_>) -> Result<Vec<Symbol>, SymbolError> {
 
 /// The symbols that kallsyms names, in its order.
 pub(super) fn kallsyms(view: &ElfView<'_>) -> Result<Vec<Symbol>, SymbolError> {
-    let data = view.sections().iter().filter(|section| section.is_alloc() && !section.is_executable());
+    let data = view.sections().iter().filter(|section| section.is_alloc() && !section.is_linux_code());
     let mut failed = KallsymsError::NoTokens;
     for section in data {
         let bytes = view.section_bytes(section)?;
@@ -234,7 +234,11 @@ impl<'a> Tables<'a> {
                 self.address(self.addresses, index, word).ok_or_else(|| wrong("without an address"))?;
             let (letter, name) = name.split_first().ok_or_else(|| wrong("empty"))?;
             let name = std::str::from_utf8(name).map_err(|_| wrong("not UTF-8"))?;
-            let (kind, binding) = kind_and_binding(char::from(*letter));
+            let (mut kind, binding) = kind_and_binding(char::from(*letter));
+            // The letter is that of the section.
+            if kind == SymbolKind::Function && homes.is_data(addr) {
+                kind = SymbolKind::Object;
+            }
             let size = if kind == SymbolKind::Absolute { 0 } else { homes.rest(addr) };
             found.push(Symbol { name: name.into(), addr, size, kind, binding, sized: false });
         }
@@ -242,8 +246,8 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// The end of the section that holds an address.
-struct Homes(Vec<(u64, u64)>);
+/// The section that holds an address: where it begins and ends, and whether its code is executed there.
+struct Homes(Vec<(u64, u64, bool)>);
 
 impl Homes {
     fn new(view: &ElfView<'_>) -> Self {
@@ -251,7 +255,7 @@ impl Homes {
             .sections()
             .iter()
             .filter(|section| section.is_alloc() && section.addr != 0)
-            .map(|section| (section.addr, section.addr.saturating_add(section.size)))
+            .map(|section| (section.addr, section.addr.saturating_add(section.size), section.is_linux_code()))
             .collect();
         ranges.sort_unstable();
         Self(ranges)
@@ -259,8 +263,18 @@ impl Homes {
 
     /// Bytes from `addr` to the end of its section; 0 outside of all.
     fn rest(&self, addr: u64) -> u64 {
-        let next = self.0.partition_point(|(start, _)| *start <= addr);
-        next.checked_sub(1).and_then(|at| self.0.get(at)).map_or(0, |(_, end)| end.saturating_sub(addr))
+        self.before(addr).map_or(0, |(_, end, _)| end.saturating_sub(addr))
+    }
+
+    /// Whether `addr` is in a section of data.
+    fn is_data(&self, addr: u64) -> bool {
+        self.before(addr).is_some_and(|(_, end, is_code)| addr < *end && !is_code)
+    }
+
+    /// The last section that begins at `addr` or before.
+    fn before(&self, addr: u64) -> Option<&(u64, u64, bool)> {
+        let next = self.0.partition_point(|(start, ..)| *start <= addr);
+        self.0.get(next.checked_sub(1)?)
     }
 }
 
@@ -452,7 +466,7 @@ fn export(view: &ElfView<'_>, homes: &Homes, name: &str, addr: u64) -> Option<Sy
         section.is_alloc() && addr.checked_sub(section.addr).is_some_and(|into| into < section.size)
     };
     let home = view.sections().iter().find(holds)?;
-    if home.is_executable() {
+    if home.is_linux_code() {
         return None;
     }
     // A 64-bit kernel links its per-CPU variables at 0: what it exports there is a distance, not an address.

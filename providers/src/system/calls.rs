@@ -50,12 +50,7 @@ pub enum Entry {
 /// The handlers of the system calls that come this way.
 pub fn handlers(target: &Target, kernel: &Kernel, entry: Entry) -> Handlers {
     let wide = kernel.width == Width::Bits64;
-    let (dispatch, table) = match (wide, entry) {
-        (true, Entry::Native) => ("x64_sys_call", "sys_call_table"),
-        (true, Entry::Compat) => ("ia32_sys_call", "ia32_sys_call_table"),
-        (false, Entry::Native) => ("ia32_sys_call", "sys_call_table"),
-        (false, Entry::Compat) => return Handlers::new(),
-    };
+    let Some((dispatch, table)) = dispatcher(wide, entry) else { return Handlers::new() };
     let found = by_code(target, dispatch, wide);
     let found = if found.is_empty() { by_table(target, kernel, table) } else { found };
     let mut handlers = Handlers::new();
@@ -65,6 +60,16 @@ pub fn handlers(target: &Target, kernel: &Kernel, entry: Entry) -> Handlers {
         handler.numbers.insert(number);
     }
     handlers
+}
+
+/// The function that chooses a handler, and the table that older kernels have.
+pub fn dispatcher(wide: bool, entry: Entry) -> Option<(&'static str, &'static str)> {
+    match (wide, entry) {
+        (true, Entry::Native) => Some(("x64_sys_call", "sys_call_table")),
+        (true, Entry::Compat) => Some(("ia32_sys_call", "ia32_sys_call_table")),
+        (false, Entry::Native) => Some(("ia32_sys_call", "sys_call_table")),
+        (false, Entry::Compat) => None,
+    }
 }
 
 /// The handlers that the dispatching function chooses, by number.

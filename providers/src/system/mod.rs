@@ -2,13 +2,14 @@
 //!
 //! Their probes are views of the kernel's functions: a probe has the sites of functions, a condition that says when it
 //! fires there, and arguments that are derived from those of the function. `calls` finds the system calls in the code of
-//! the kernel; `table` has the rows of the other providers, and `view` makes their probes; `value` has arguments and
+//! the kernel, and `exits` where they have their values; `table` has the rows of the other providers, and `view` makes their probes; `value` has arguments and
 //! conditions, `kernel` the addresses and offsets that they need. A kernel that lacks a function lacks the probe, and
 //! the message says so.
 //!
 //! Not here: translators of D, which are in the library of the compiler.
 
 mod calls;
+mod exits;
 mod kernel;
 mod syscall;
 mod table;

@@ -1,8 +1,8 @@
 //! `syscall`: `entry` and `return` of each system call of Linux, by the kernel's own names.
 //!
 //! The entry is the first instruction of the kernel's handler, which gets the registers of the program in memory
-//! (`struct pt_regs`). All returns share one site, `syscall_exit_to_user_mode`: there the registers hold the number of
-//! the call and its value. A child that has just been forked returns there too.
+//! (`struct pt_regs`). All returns share the sites of [`exits`](super::exits), as a child does that has just been forked: the
+//! registers hold the number of the call there, and its value is in them or in RAX.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,12 +16,11 @@ use trapline_trace::ProbeName;
 
 use super::Found;
 use super::calls::{Entry, Handler, handlers};
+use super::exits::{Exit, Who, exits};
 use super::kernel::{Kernel, place};
 use crate::provider::{ArgumentType, Probe, Site};
 use crate::target::Target;
 
-/// The function through which a task returns from a system call to its program.
-const LEAVE: &str = "syscall_exit_to_user_mode";
 /// Where a new task begins.
 const CHILD: &str = "ret_from_fork";
 /// System calls that a new task returns from.
@@ -116,12 +115,18 @@ impl Arguments for AtEntry {
 struct AtReturn {
     kernel: Arc<Kernel>,
     saved: Saved,
+    regs: usize,
+    in_ax: bool,
 }
 
 impl AtReturn {
     fn value(&self, core: &Core) -> Result<u64, ArgumentError> {
-        let at = self.saved.base(core).wrapping_add(self.saved.value());
-        let value = self.kernel.read(core, at).ok_or(ArgumentError::Fault(at))?;
+        let at = core.env().gpr(self.regs).wrapping_add(self.saved.value());
+        let value = if self.in_ax {
+            core.env().gpr(AX) & self.kernel.width.max_addr()
+        } else {
+            self.kernel.read(core, at).ok_or(ArgumentError::Fault(at))?
+        };
         let extended = u64::from(value as u32).cast_signed() << 32 >> 32;
         let narrow = self.kernel.width == Width::Bits32;
         Ok(if narrow && is_error(extended.cast_unsigned()) { extended.cast_unsigned() } else { value })
@@ -155,6 +160,9 @@ struct Returns {
     /// The numbers of the call, from programs of the kernel's width and from 32-bit code.
     native: Vec<u32>,
     compat: Vec<u32>,
+    /// The register with the address of the program's registers, and the tasks that get there.
+    regs: usize,
+    who: Who,
     /// The code from which new tasks come, if the call does not make them: they have made no call then.
     child: Option<Range<u64>>,
 }
@@ -167,10 +175,13 @@ impl Returns {
         {
             return Some(false);
         }
-        let number = kernel.read_u32(core, self.saved.base(core).wrapping_add(self.saved.number()))?;
-        let compat = match kernel.compat_status {
-            Some(status) => kernel.read_u32(core, kernel.current(core)?.wrapping_add(status))? & COMPAT != 0,
-            None => false,
+        let number = kernel.read_u32(core, core.env().gpr(self.regs).wrapping_add(self.saved.number()))?;
+        let compat = match (self.who, kernel.compat_status) {
+            (Who::From(entry), _) => entry == Entry::Compat,
+            (_, Some(status)) => {
+                kernel.read_u32(core, kernel.current(core)?.wrapping_add(status))? & COMPAT != 0
+            }
+            (_, None) => false,
         };
         Some(if compat { self.compat.contains(&number) } else { self.native.contains(&number) })
     }
@@ -189,7 +200,8 @@ pub fn probes(target: &Target, kernel: &Arc<Kernel>) -> Found {
     let metadata = Metadata::read(target, kernel);
     // Without the thread's flag, a return cannot be told from that of another call with this number in the other table.
     let known = compat.is_empty() || kernel.compat_status.is_some() && kernel.has_current();
-    let leave = target.symbols().sole(LEAVE).filter(|symbol| symbol.is_function() && known);
+    let saved = Saved { width: kernel.width, entry: Entry::Native };
+    let exits = if known { exits(target, kernel, saved.value()) } else { Vec::new() };
     let mut names: Vec<&String> = native.keys().chain(compat.keys()).collect();
     names.sort();
     names.dedup();
@@ -197,7 +209,7 @@ pub fn probes(target: &Target, kernel: &Arc<Kernel>) -> Found {
     for name in names {
         let call = Call { name, handlers: [native.get(name), compat.get(name)] };
         found.probes.extend(entry(target, kernel, &call, metadata.types.get(name)));
-        found.probes.extend(leave.and_then(|leave| returned(target, kernel, &call, leave.addr)));
+        found.probes.extend(returned(target, kernel, &call, &exits));
     }
     found
 }
@@ -260,28 +272,49 @@ fn symbol(target: &Target, address: u64) -> Option<Arc<str>> {
     target.symbols().at(address).map(|at| Arc::clone(&at.symbol.name))
 }
 
-fn returned(target: &Target, kernel: &Arc<Kernel>, call: &Call<'_>, leave: u64) -> Option<Probe> {
-    let (place, opcode) = place(target, leave)?;
+/// The return of a system call; `None` if not all tasks that return from it are seen.
+fn returned(target: &Target, kernel: &Arc<Kernel>, call: &Call<'_>, exits: &[Exit]) -> Option<Probe> {
+    let forks = FORKS.contains(&call.name);
+    let sees_new = |exit: &Exit| matches!(exit.who, Who::All | Who::New);
+    if forks && !exits.iter().any(sees_new) {
+        return None;
+    }
+    let comes = |exit: &&Exit| match exit.who {
+        Who::All => true,
+        Who::From(Entry::Native) => !call.numbers(0).is_empty(),
+        Who::From(Entry::Compat) => !call.numbers(1).is_empty(),
+        Who::New => forks,
+    };
+    let sites: Vec<Site> =
+        exits.iter().filter(comes).map(|exit| site(target, kernel, call, exit)).collect::<Option<_>>()?;
+    let long = || ArgumentType::native("long");
+    (!sites.is_empty()).then(|| call.probe(kernel, "return", sites, vec![long(), long()]))
+}
+
+fn site(target: &Target, kernel: &Arc<Kernel>, call: &Call<'_>, exit: &Exit) -> Option<Site> {
+    let (place, opcode) = place(target, exit.address)?;
     let saved = Saved { width: kernel.width, entry: Entry::Native };
     let child = target.symbols().sole(CHILD).map(|symbol| symbol.addr..symbol.end());
+    let Exit { regs, in_ax, who, .. } = *exit;
     let when = Returns {
         kernel: Arc::clone(kernel),
         saved,
         native: call.numbers(0),
         compat: call.numbers(1),
-        child: child.filter(|_| !FORKS.contains(&call.name)),
+        regs,
+        who,
+        child: child.filter(|_| who == Who::All && !FORKS.contains(&call.name)),
     };
-    let long = || ArgumentType::native("long");
-    let site = Site {
+    Some(Site {
         when: Some(Arc::new(when)),
-        arguments: Arc::new(AtReturn { kernel: Arc::clone(kernel), saved }),
+        arguments: Arc::new(AtReturn { kernel: Arc::clone(kernel), saved, regs, in_ax }),
         rule: "return of the system call, by its number",
         shown: vec!["long".to_owned(); 2],
-        within: Some(LEAVE.into()),
-        at_call: true,
+        within: Some(Arc::clone(&exit.within)),
+        offset: target.symbols().at(exit.address).map_or(0, |at| at.offset),
+        at_call: who == Who::All,
         ..Site::new(place, opcode)
-    };
-    Some(call.probe(kernel, "return", vec![site], vec![long(), long()]))
+    })
 }
 
 /// The prototypes that a kernel with CONFIG_FTRACE_SYSCALLS carries, if their symbols are known.

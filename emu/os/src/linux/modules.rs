@@ -74,13 +74,22 @@ pub(super) struct Memories {
 /// Where `struct module_sect_attrs` and its parts lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SectionLayout {
-    /// Offset of the number of sections, of the first one, and bytes of each.
-    count: u64,
+    /// How many there are, the offset of the first one, and bytes of each.
+    count: Count,
     first: u64,
     each: u64,
     /// Where each has its name and its address.
     name: u64,
     address: u64,
+}
+
+/// Where the number of sections is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Count {
+    /// It has this offset.
+    At(u64),
+    /// By a list of pointers to the attributes that ends with 0, as 7.2 has it; the list's address has this offset.
+    Listed(u64),
 }
 
 /// Where the list link and the name lie in `struct module`, and what BTF says of the rest; without BTF that is found in
@@ -117,8 +126,18 @@ impl Memories {
 impl SectionLayout {
     fn from_btf(btf: &Btf) -> Option<Self> {
         let at = |name: &str, path: &str| Some(btf.member(name, path)?.offset());
+        let listed = || {
+            Some(Self {
+                count: Count::Listed(at("module_sect_attrs", "grp.bin_attrs")?),
+                first: at("module_sect_attrs", "attrs")?,
+                each: btf.size_of("bin_attribute")?,
+                name: at("bin_attribute", "attr.name")?,
+                address: at("bin_attribute", "private")?,
+            })
+        };
+        let Some(count) = at("module_sect_attrs", "nsections") else { return listed() };
         Some(Self {
-            count: at("module_sect_attrs", "nsections")?,
+            count: Count::At(count),
             first: at("module_sect_attrs", "attrs")?,
             each: btf.size_of("module_sect_attr")?,
             name: at("module_sect_attr", "battr.attr.name")?,
@@ -129,7 +148,13 @@ impl SectionLayout {
     /// A group of five words, the number of sections, and for each an attribute that begins with its name, and the
     /// address: `words` in all.
     fn of_words(words: u64, w: u64) -> Self {
-        Self { count: 5 * w, first: 6 * w, each: words * w, name: 0, address: (words - 1) * w }
+        Self { count: Count::At(5 * w), first: 6 * w, each: words * w, name: 0, address: (words - 1) * w }
+    }
+
+    /// A group of six words, the last of which has the list, and attributes of nine: the name, mode and size, the address, and
+    /// functions.
+    fn with_list(w: u64) -> Self {
+        Self { count: Count::Listed(5 * w), first: 6 * w, each: 9 * w, name: 0, address: 3 * w }
     }
 }
 
@@ -236,17 +261,23 @@ impl ModuleLayout {
     fn memories_of(&self, memory: &Memory<'_>, at: u64) -> Option<Memories> {
         let w = memory.word_size();
         let word = |offset: u64| memory.word(memory.add(at, offset));
+        // A flag may precede the size.
+        let size_at =
+            |offset: u64, size: u64| memory.u32(memory.add(at, offset + size)).filter(|size| *size > 1);
         let holds = |offset: u64| {
-            let (base, size) = (word(offset)?, memory.u32(memory.add(at, offset + w))?);
-            let encloses = at.checked_sub(base).is_some_and(|into| into < size.into());
-            (base != 0 && encloses && word(offset + 2 * w)? == at).then_some(offset)
+            let base = word(offset)?;
+            let size = [w, w + 4].into_iter().find(|size| size_at(offset, *size).is_some())?;
+            let encloses = at
+                .checked_sub(base)
+                .is_some_and(|into| size_at(offset, size).is_some_and(|size| into < size.into()));
+            (base != 0 && encloses && word(offset + 2 * w)? == at).then_some((offset, size))
         };
         let first = self.name + self.name_size as u64;
-        let data = (first / w..MODULE_SIZE / w).find_map(|n| holds(n * w))?;
+        let (data, size) = (first / w..MODULE_SIZE / w).find_map(|n| holds(n * w))?;
         let each = MEMORY_WORDS * w;
         let first = data.checked_sub(each)?;
         // Code comes first, and names the module too.
-        (word(first + 2 * w)? == at).then_some(Memories { first, each, count: 7, base: 0, size: w })
+        (word(first + 2 * w)? == at).then_some(Memories { first, each, count: 7, base: 0, size })
     }
 
     /// The module with its sections and symbols; none where they cannot be read. `budget` is what is left of
@@ -345,7 +376,10 @@ impl ModuleLayout {
         match self.sections {
             Some(layout) => by(layout),
             // With a wrong number of words, a name or an address of the second section is something else.
-            None => SECTION_WORDS.map(|words| SectionLayout::of_words(words, w)).find_map(by),
+            None => {
+                let all = SECTION_WORDS.map(|words| SectionLayout::of_words(words, w));
+                all.chain([SectionLayout::with_list(w)]).find_map(by)
+            }
         }
     }
 
@@ -357,8 +391,15 @@ impl ModuleLayout {
         attributes: u64,
         layout: SectionLayout,
     ) -> Option<Vec<ModuleSection>> {
-        let count = memory.u32(memory.add(attributes, layout.count))?;
-        let count = u64::from(count).min(MAX_SECTIONS);
+        let w = memory.word_size();
+        let count = match layout.count {
+            Count::At(at) => u64::from(memory.u32(memory.add(attributes, at))?).min(MAX_SECTIONS),
+            Count::Listed(at) => {
+                let list = memory.pointer(memory.add(attributes, at))?;
+                let is_there = |n: &u64| memory.word(memory.add(list, n * w)).is_some_and(|one| one != 0);
+                (0..MAX_SECTIONS).take_while(is_there).count() as u64
+            }
+        };
         let mut sections = Vec::new();
         for index in 0..count {
             let at = memory.add(attributes, layout.first + index * layout.each);

@@ -106,7 +106,7 @@ fn the_memory_of_a_module_of_6_12_has_pieces() {
 
 #[test]
 fn sections_have_attributes_of_several_sizes() {
-    for words in [8, 9, 10, 11] {
+    for (words, listed) in [(8, false), (9, false), (10, false), (11, false), (9, true)] {
         let mut kernel = Kernel::new(8).with_module();
         // Two sections; what is between the name and the address is code's.
         for (n, (name, address)) in [(".text", 0x3_0000), (".data", 0x3_1000)].into_iter().enumerate() {
@@ -116,13 +116,19 @@ fn sections_have_attributes_of_several_sizes() {
             }
             kernel.text(0x3_5000 + 16 * n as u64, &format!("{name}\0"));
             kernel.put(at, &[kernel.p(0x3_5000 + 16 * n as u64)]);
-            kernel.put(at + (words - 1) * 8, &[kernel.p(address)]);
+            kernel.put(at + if listed { 3 } else { words - 1 } * 8, &[kernel.p(address)]);
         }
-        kernel.u32(0x3_4000 + 5 * 8, 2);
+        if listed {
+            // The list has the addresses of both attributes; Linux 7.2 has no number of them.
+            kernel.put(0x3_4000 + 5 * 8, &[kernel.p(0x3_6000)]);
+            kernel.put(0x3_6000, &[kernel.p(0x3_4000 + 6 * 8), kernel.p(0x3_4000 + 15 * 8), 0]);
+        } else {
+            kernel.u32(0x3_4000 + 5 * 8, 2);
+        }
         let os = Kernel::new(8).profile().unwrap();
         let found = os.module_details(kernel.machine().core());
         let wanted = [(".text", 0x3_0000), (".data", 0x3_1000)]
             .map(|(name, at)| ModuleSection { name: name.into(), address: kernel.p(at) });
-        assert_eq!(found[0].sections, wanted, "{words}");
+        assert_eq!(found[0].sections, wanted, "{words} {listed}");
     }
 }

@@ -52,24 +52,39 @@ impl KernelImage {
     }
 
     fn tables(&self) -> Kernel {
-        let (orc, form) = self.orc().unzip();
-        Kernel { orc: orc.unwrap_or_default(), cfi: Cfi::from_elf(&self.plan.image), form }
+        let cfi = Cfi::from_elf(&self.plan.image);
+        let Some(sections) = OrcSections::of(&self.plan) else {
+            return Kernel { orc: OrcTable::default(), cfi, form: None, is_unknown: false };
+        };
+        let btf = Btf::from_vmlinux(&self.plan.image).ok().flatten();
+        let form = Form::of(btf.as_ref(), &sections.entries);
+        let orc = form.map(|form| OrcTable::new(&sections.ips, sections.at, &sections.entries, form));
+        Kernel { orc: orc.unwrap_or_default(), cfi, form, is_unknown: form.is_none() }
     }
+}
 
-    /// The ORC table and the form of its entries; `None` if the kernel has none, or entries in no form that is known.
-    fn orc(&self) -> Option<(OrcTable, Form)> {
+/// Whether a kernel with these types has ORC in a form that is not known: then its stacks end at the first frame.
+pub fn has_unknown_orc(plan: &LoadPlan, btf: Option<&Btf>) -> bool {
+    OrcSections::of(plan).is_some_and(|sections| Form::of(btf, &sections.entries).is_none())
+}
+
+/// The content of `.orc_unwind_ip`, which is loaded at an address, and of `.orc_unwind`.
+struct OrcSections {
+    at: u64,
+    ips: Vec<u8>,
+    entries: Vec<u8>,
+}
+
+impl OrcSections {
+    /// Those of a kernel; `None` if it has none.
+    fn of(plan: &LoadPlan) -> Option<Self> {
         let section = |name: &str| {
-            let section = self.plan.sections.iter().find(|section| section.name == name)?;
-            let bytes = self.plan.bytes_at(section.vaddr, usize::try_from(section.size).ok()?)?;
+            let section = plan.sections.iter().find(|section| section.name == name)?;
+            let bytes = plan.bytes_at(section.vaddr, usize::try_from(section.size).ok()?)?;
             Some((section.vaddr, bytes))
         };
         let ((at, ips), (_, entries)) = section(".orc_unwind_ip").zip(section(".orc_unwind"))?;
-        let btf = Btf::from_vmlinux(&self.plan.image).ok().flatten();
-        let form = match btf {
-            Some(btf) => Form::from_btf(&btf),
-            None => Form::of_entries(&entries),
-        }?;
-        Some((OrcTable::new(&ips, at, &entries, form), form))
+        Some(Self { at, ips, entries })
     }
 }
 
@@ -102,6 +117,8 @@ pub(super) struct Kernel {
     orc: OrcTable,
     cfi: Option<Cfi>,
     form: Option<Form>,
+    /// Whether there are entries in no form that is known. A kernel with ORC has no frame pointers to follow.
+    is_unknown: bool,
 }
 
 /// A kernel module that was met on a stack.
@@ -233,6 +250,9 @@ impl Unwinder {
             if let Some(step) = kernel.cfi.as_mut().and_then(|cfi| cfi.step(memory, state, 0)) {
                 return (step, true);
             }
+            if kernel.is_unknown {
+                return (Step::Lost, true);
+            }
             hints.at_call |= state.exact && image.functions.binary_search(&state.ip).is_ok();
             hints.function = image.function(at);
         } else if let Some(module) = self.module(memory.core, profile, at) {
@@ -240,6 +260,9 @@ impl Unwinder {
                 return (entry.step(memory, state), true);
             }
             hints.function = module.function(at);
+            if self.kernel.as_ref().is_some_and(|kernel| kernel.is_unknown) {
+                return (Step::Lost, true);
+            }
         }
         (frame::step(memory, state, hints), false)
     }

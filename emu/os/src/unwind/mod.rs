@@ -19,7 +19,7 @@ mod setup;
 mod unwound;
 mod user;
 
-pub use kernel::{KernelFrame, KernelImage};
+pub use kernel::{KernelFrame, KernelImage, has_unknown_orc};
 pub use unwound::{Edge, Unwound};
 pub use user::{CodePlace, FindProgram, UserFrame};
 

@@ -9,6 +9,9 @@
 //! bits         0 to 3    4 to 7    8 to 10                      11
 //! from 6.4     SP base   BP base   undefined, end, call, ..     signal
 //! ```
+//!
+//! The numbers of the bases are others in 7.2 than up to 6.12. Both forms are found by the entries, as nearly all of them are
+//! of calls, whose frame is above the stack pointer.
 
 use std::ops::Range;
 
@@ -34,36 +37,84 @@ enum Base {
     Unknown,
 }
 
-impl Base {
-    fn new(code: u16) -> Self {
-        match code & 15 {
-            0 => Self::Undefined,
-            1 => Self::PrevSp,
-            2 => Self::Register(2),
-            3 => Self::Register(7),
-            4 => Self::Register(BP),
-            5 => Self::Register(SP),
-            6 => Self::Register(10),
-            7 => Self::Register(13),
-            8 => Self::BpIndirect,
-            9 => Self::SpIndirect,
-            _ => Self::Unknown,
-        }
+/// The bases by their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bases([Base; 11]);
+
+/// Of 6.12 and before.
+const OLD: Bases = Bases([
+    Base::Undefined,
+    Base::PrevSp,
+    Base::Register(2),
+    Base::Register(7),
+    Base::Register(BP),
+    Base::Register(SP),
+    Base::Register(10),
+    Base::Register(13),
+    Base::BpIndirect,
+    Base::SpIndirect,
+    Base::Unknown,
+]);
+/// Of 7.2.
+const NEW: Bases = Bases([
+    Base::Undefined,
+    Base::Register(0),
+    Base::Register(2),
+    Base::Register(SP),
+    Base::Register(BP),
+    Base::Register(7),
+    Base::Register(10),
+    Base::Register(13),
+    Base::PrevSp,
+    Base::SpIndirect,
+    Base::BpIndirect,
+]);
+
+impl Bases {
+    /// Those under which more than half of the entries with a base have the stack pointer.
+    fn of_entries(entries: &[u8]) -> Option<Self> {
+        let (entries, _) = entries.as_chunks::<ENTRY>();
+        let based =
+            |base: Base, of: Self| entries.iter().filter(|entry| of.get(entry[4].into()) == base).count();
+        let all = entries.len() - based(Base::Undefined, OLD);
+        [OLD, NEW].into_iter().find(|of| based(Base::Register(SP), *of) > all / 2)
+    }
+
+    fn get(self, code: u16) -> Base {
+        self.0.get(usize::from(code & 15)).copied().unwrap_or(Base::Unknown)
     }
 }
 
-/// Which of the two forms the entries of a kernel have.
+/// The form of a kernel's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) struct Form {
+    kinds: Kinds,
+    bases: Bases,
+}
+
+impl Form {
+    /// The form by BTF, if there is some, and by the entries themselves; `None` if it is none that is known.
+    pub(super) fn of(btf: Option<&Btf>, entries: &[u8]) -> Option<Self> {
+        let kinds = match btf {
+            Some(btf) => Kinds::from_btf(btf),
+            None => Kinds::of_entries(entries),
+        }?;
+        Some(Self { kinds, bases: Bases::of_entries(entries)? })
+    }
+}
+
+/// Where the kind of frame is in an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kinds {
     /// Two bits for the kind of frame, and at this bit whether the stack ends there.
     EndBit(u64),
     /// Three bits for the kind, two of which stand for an unknown frame and for the end.
     Kinds,
 }
 
-impl Form {
+impl Kinds {
     /// The form by BTF; `None` if it is neither.
-    pub(super) fn from_btf(btf: &Btf) -> Option<Self> {
+    fn from_btf(btf: &Btf) -> Option<Self> {
         // After two offsets of 16 bits.
         let bit = |path: &str| {
             let member = btf.member("orc_entry", path)?;
@@ -77,7 +128,7 @@ impl Form {
     }
 
     /// The form by the entries themselves: nearly all are of calls, which are kind 0 in one form and 2 in the other.
-    pub(super) fn of_entries(entries: &[u8]) -> Option<Self> {
+    fn of_entries(entries: &[u8]) -> Option<Self> {
         let (entries, _) = entries.as_chunks::<ENTRY>();
         let kinds = |kind: u8| entries.iter().filter(|entry| entry[5] & 7 == kind).count();
         let most = entries.len() / 2;
@@ -91,7 +142,7 @@ impl Form {
     /// The kind of frame.
     fn kind(self, flags: u16) -> Kind {
         match self {
-            Self::EndBit(bit) if Base::new(flags) == Base::Undefined => {
+            Self::EndBit(bit) if flags & 15 == 0 => {
                 if flags >> bit & 1 != 0 {
                     Kind::End
                 } else {
@@ -135,7 +186,8 @@ enum Kind {
 pub(super) struct Entry {
     sp_offset: i16,
     bp_offset: i16,
-    flags: u16,
+    sp_base: Base,
+    bp_base: Base,
     kind: Kind,
 }
 
@@ -153,8 +205,9 @@ impl Entry {
         Self {
             sp_offset: i16::from_le_bytes([a, b]),
             bp_offset: i16::from_le_bytes([c, d]),
-            flags,
-            kind: form.kind(flags),
+            sp_base: form.bases.get(flags),
+            bp_base: form.bases.get(flags >> 4),
+            kind: form.kinds.kind(flags),
         }
     }
 
@@ -177,7 +230,7 @@ impl Entry {
 
     fn caller(&self, memory: &dyn Memory, state: &mut State) -> Option<Step> {
         let offset = i64::from(self.sp_offset);
-        let sp = match Base::new(self.flags) {
+        let sp = match self.sp_base {
             Base::Register(n @ (SP | BP)) => memory.add(state.gpr[n]?, offset),
             Base::Register(n) => state.gpr[n]?,
             Base::SpIndirect => memory.add(memory.word(state.sp()?)?, offset),
@@ -210,7 +263,7 @@ impl Entry {
             Kind::Undefined | Kind::End => return None,
         }
         let offset = i64::from(self.bp_offset);
-        state.gpr[BP] = match Base::new(self.flags >> 4) {
+        state.gpr[BP] = match self.bp_base {
             Base::Undefined => state.bp(),
             Base::PrevSp => Some(memory.word(memory.add(sp, offset))?),
             Base::Register(BP) => Some(memory.word(memory.add(state.bp()?, offset))?),

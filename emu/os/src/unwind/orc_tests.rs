@@ -16,7 +16,8 @@ const CALL: u16 = 0;
 const REGS_TYPE: u16 = 1;
 const PARTIAL: u16 = 2;
 
-const OLD: Form = Form::EndBit(END_BIT);
+const OLD_FORM: Form = Form { kinds: Kinds::EndBit(END_BIT), bases: OLD };
+const KINDS: Form = Form { kinds: Kinds::Kinds, bases: OLD };
 
 /// The bytes of an entry.
 fn bytes(sp: (u16, i16), bp: (u16, i16), kind: u16) -> [u8; ENTRY] {
@@ -27,12 +28,12 @@ fn bytes(sp: (u16, i16), bp: (u16, i16), kind: u16) -> [u8; ENTRY] {
 
 /// An entry as Linux 5.10 and 6.1 have it.
 fn entry(sp: (u16, i16), bp: (u16, i16), kind: u16, end: bool) -> Entry {
-    Entry::new(&bytes(sp, bp, kind | u16::from(end) << (END_BIT - 8)), OLD)
+    Entry::new(&bytes(sp, bp, kind | u16::from(end) << (END_BIT - 8)), OLD_FORM)
 }
 
 /// An entry as Linux from 6.4 on has it.
 fn newer(sp: (u16, i16), bp: (u16, i16), kind: u16) -> Entry {
-    Entry::new(&bytes(sp, bp, kind), Form::Kinds)
+    Entry::new(&bytes(sp, bp, kind), KINDS)
 }
 
 /// A state whose register n holds 0x100 n, with the stack pointer at 0x8000 and the frame pointer at 0x8040.
@@ -138,10 +139,31 @@ fn the_form_is_that_in_which_most_frames_are_of_calls() {
     let all = |kinds: &[u16]| {
         kinds.iter().flat_map(|kind| bytes((SP_REG, 8), (UNDEFINED, 0), *kind)).collect::<Vec<u8>>()
     };
-    assert_eq!(Form::of_entries(&all(&[0, 0, 1, 0, 2])), Some(OLD));
-    assert_eq!(Form::of_entries(&all(&[2, 0, 2, 3, 2 | 8])), Some(Form::Kinds));
-    assert_eq!(Form::of_entries(&all(&[2, 0])), None);
-    assert_eq!(Form::of_entries(&[]), None);
+    assert_eq!(Kinds::of_entries(&all(&[0, 0, 1, 0, 2])), Some(Kinds::EndBit(END_BIT)));
+    assert_eq!(Kinds::of_entries(&all(&[2, 0, 2, 3, 2 | 8])), Some(Kinds::Kinds));
+    assert_eq!(Kinds::of_entries(&all(&[2, 0])), None);
+    assert_eq!(Kinds::of_entries(&[]), None);
+}
+
+#[test]
+fn bases_are_numbered_as_most_frames_are_above_the_stack_pointer() {
+    let all = |bases: &[u16]| {
+        bases.iter().flat_map(|base| bytes((*base, 8), (UNDEFINED, 0), 2)).collect::<Vec<u8>>()
+    };
+    assert_eq!(Bases::of_entries(&all(&[0, 0, 0, 5, 5, 4, 3])), None, "half of them is not enough");
+    assert_eq!(Bases::of_entries(&all(&[0, 0, 0, 5, 5, 5, 4, 3])), Some(OLD));
+    assert_eq!(Bases::of_entries(&all(&[0, 0, 0, 3, 3, 3, 4, 5])), Some(NEW));
+    assert_eq!(Bases::of_entries(&all(&[0, 2, 2, 2])), None);
+    assert_eq!(Form::of(None, &all(&[2, 2, 2])), None, "a form that is not known");
+    // The same frame in both: the caller's stack pointer in memory at the frame pointer, and its frame pointer below the frame.
+    let memory = Written::new(true).with(0x8048, &[0x9000]).with(0x8ff0, &[0xb0, 0x2_0000]);
+    for (bases, indirect, previous) in [(OLD, 8, 1), (NEW, 10, 8)] {
+        let mut at = state();
+        let form = Form { kinds: Kinds::Kinds, bases };
+        let entry = Entry::new(&bytes((indirect, 8), (previous, -16), 2), form);
+        assert_eq!(entry.step(&memory, &mut at), Step::Caller);
+        assert_eq!((at.ip, at.sp(), at.bp()), (0x2_0000, Some(0x9000), Some(0xb0)));
+    }
 }
 
 /// The bytes of both sections, the first at `at`.
@@ -157,7 +179,7 @@ fn the_last_entry_that_begins_before_an_address_is_its_own() {
     let weak = [0, 0, 0, 0, 0, 0];
     let all = [(0x3000, named(3)), (0x1000, named(1)), (0x2000, named(2)), (0x2000, weak), (0x4000, weak)];
     let (ips, entries) = sections(0x100, &all);
-    let table = OrcTable::new(&ips, 0x100, &entries, OLD);
+    let table = OrcTable::new(&ips, 0x100, &entries, OLD_FORM);
     let offset = |ip: u64| table.find(ip).map(|entry| entry.sp_offset);
     assert_eq!(
         [offset(0xfff), offset(0x1000), offset(0x1fff), offset(0x2000)],
@@ -165,8 +187,8 @@ fn the_last_entry_that_begins_before_an_address_is_its_own() {
     );
     assert_eq!([offset(0x3fff), offset(0x4000), offset(u64::MAX)], [Some(3), Some(0), Some(0)]);
     // A truncated table counts up to the cut.
-    let short = OrcTable::new(&ips, 0x100, &entries[..13], OLD);
-    assert_eq!((short.starts.len(), OrcTable::new(&[], 0, &entries, OLD).starts.len()), (2, 0));
+    let short = OrcTable::new(&ips, 0x100, &entries[..13], OLD_FORM);
+    assert_eq!((short.starts.len(), OrcTable::new(&[], 0, &entries, OLD_FORM).starts.len()), (2, 0));
 }
 
 proptest! {
@@ -175,9 +197,10 @@ proptest! {
         ips in proptest::collection::vec(any::<u8>(), 0..200),
         entries in proptest::collection::vec(any::<u8>(), 0..300),
         (at, seed, gpr, ip) in (any::<u64>(), any::<u64>(), any::<[u64; 16]>(), any::<u64>()),
-        form in prop_oneof![(8u64..16).prop_map(Form::EndBit), Just(Form::Kinds)],
+        kinds in prop_oneof![(8u64..16).prop_map(Kinds::EndBit), Just(Kinds::Kinds)],
+        bases in prop_oneof![Just(OLD), Just(NEW)],
     ) {
-        let table = OrcTable::new(&ips, at, &entries, form);
+        let table = OrcTable::new(&ips, at, &entries, Form { kinds, bases });
         let memory = Noise { wide: true, seed };
         let mut state = State::new(gpr, ip);
         let found = walk(&mut state, 256, |state| match table.find(state.within()) {

@@ -8,7 +8,7 @@ use trapline_emu::load::{ElfView, Files, Image, InitramfsError, LoadError, unpac
 use trapline_emu::symbols::{Btf, KallsymsError, KernelModule, SymbolError, Symbols, UserModule};
 use trapline_guests::Guest as Embedded;
 use trapline_interposer::Services;
-use trapline_os::Linux;
+use trapline_os::{Linux, has_unknown_orc};
 use trapline_providers::Target;
 
 use super::moved::{self, Place};
@@ -291,6 +291,10 @@ fn linux(image: &Image, symbols: &Symbols, notes: &mut Vec<String>) -> Option<Li
         notes.push(format!("the kernel's types cannot be read: {error}"));
         None
     });
+    if has_unknown_orc(image.plan(), btf.as_ref()) {
+        let what = "the kernel's unwind tables (ORC) have a layout that is not known: its stacks end at the first frame";
+        notes.push(what.to_owned());
+    }
     let found = Linux::find(image.plan(), symbols, btf.as_ref())
         .map_err(|error| notes.push(format!("the guest's tasks cannot be read: {error}")))
         .ok()?;
