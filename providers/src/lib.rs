@@ -35,9 +35,9 @@ mod system;
 mod target;
 
 pub use apply::{
-    ArgumentRefused, DisassembleError, Disassembly, EnableError, Function, Line, Matched, Present, Process,
-    Resolved, Spot, Typed, TypedLog, Untyped, disassemble, enable, find, functions, handler, insert_error,
-    present_functions, resolve, show_parameters, user_functions,
+    ArgumentRefused, DisassembleError, Disassembly, EnableError, Function, Line, Matched, OperandNames,
+    Present, Process, Resolved, Spot, Typed, TypedLog, Untyped, disassemble, enable, find, functions,
+    handler, insert_error, present_functions, resolve, show_parameters, user_functions,
 };
 pub use catalog::{Catalog, MatchError, user_probes};
 pub use name::{Clause, ClauseError, Description, DescriptionError, FunctionGlob, GlobError};

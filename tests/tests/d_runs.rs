@@ -389,6 +389,19 @@ fn registers_of_the_program_are_those_of_rpn() {
 }
 
 #[test]
+fn a_fault_is_told_with_its_line() {
+    let folder = TempDir::new().unwrap();
+    let program =
+        "BEGIN\n{\n\tx = 1;\n\ttrace(*(int *)16 + x);\n}\n\nBEGIN\n{\n\ty = 0;\n\ttrace(7 / y);\n}\n";
+    std::fs::write(folder.path().join("x.d"), program).unwrap();
+    let run = ["run", "embedded:idle", "-q", "--console", "none", "--limit-insns", "1M", "-s", "x.d"];
+    let ran = trapline(folder.path(), &run);
+    for told in ["invalid address (0x10) at line 4\n", "divide-by-zero at line 10\n"] {
+        assert!(ran.err.contains(told), "{}", ran.err);
+    }
+}
+
+#[test]
 fn what_has_no_registers_of_a_program_is_a_fault() {
     let fails = |guest: &str, program: &str| {
         let ran = trapline(&root(), &["run", guest, "-q", "--console", "none", "-n", program]);

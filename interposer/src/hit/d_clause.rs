@@ -386,6 +386,8 @@ impl Interposer {
         let (clause, id) = (probe.major, probe.rest.provided.as_ref().map_or(0, |provided| provided.id));
         self.note_hit(core, index, ProgramId(number), outcome);
         let thrown = self.runner.vm.unhandled();
+        let line =
+            self.inserted.probes.get(index as usize).map_or(0, |probe| probe.rest.lines.line(thrown.at));
         let Some(program) = self.inserted.programs.get_mut(number) else { return };
         let Some(d) = program.d.as_deref_mut() else { return };
         if outcome.termination == Termination::Exception {
@@ -401,7 +403,7 @@ impl Interposer {
             self.record_clauses(core, number, (&committed, at.0), outcome);
             let mut error = Writer::default();
             error.part(ERROR_PART);
-            [fault.kind, fault.address, fault.clause, fault.probe]
+            [fault.kind, fault.address, fault.clause, fault.probe, line.into()]
                 .into_iter()
                 .for_each(|value| error.int(value));
             self.record_clause(core, (index, at.0), error.written(), outcome);

@@ -205,7 +205,8 @@ fn listing(target: &Target, symbol: &Symbol, code: Code<'_>) -> Result<Disassemb
     }
     let size = usize::try_from(symbol.size.clamp(1, MAX_FUNCTION)).unwrap_or(1);
     let bytes = code.bytes(start, size);
-    let names = Names::of(target, &bytes, symbol.addr, code.bits());
+    let decoder = Decoder::with_ip(code.bits(), &bytes, symbol.addr, DecoderOptions::NONE);
+    let names = OperandNames::of(decoder, |at| target.symbol(CodePointer::At(at)));
     Ok(Disassembly {
         module: module.to_owned(),
         user: matches!(code, Code::User(_)),
@@ -216,7 +217,7 @@ fn listing(target: &Target, symbol: &Symbol, code: Code<'_>) -> Result<Disassemb
 }
 
 /// The decoded instructions; a byte that does not decode becomes a line of one byte.
-fn lines(bytes: &[u8], address: u64, start: u64, bits: u32, names: Names) -> Vec<Line> {
+fn lines(bytes: &[u8], address: u64, start: u64, bits: u32, names: OperandNames) -> Vec<Line> {
     let mut formatter = IntelFormatter::with_options(Some(Box::new(names)), None);
     let options = formatter.options_mut();
     options.set_hex_prefix("0x");
@@ -258,20 +259,22 @@ fn near_branch(i: &Instruction) -> Option<u64> {
         .then(|| i.near_branch_target())
 }
 
-/// The names of all addresses in the instructions of a function.
-struct Names(BTreeMap<u64, String>);
+/// The names of all addresses in the operands of instructions.
+pub struct OperandNames(BTreeMap<u64, String>);
 
-impl Names {
-    fn of(target: &Target, bytes: &[u8], address: u64, bits: u32) -> Self {
+impl OperandNames {
+    /// Those that `name` knows.
+    pub fn of(
+        instructions: impl IntoIterator<Item = Instruction>,
+        mut name: impl FnMut(u64) -> Option<String>,
+    ) -> Self {
         let mut names = BTreeMap::new();
         let mut note = |at: u64| {
-            if let Some(name) = target.symbol(CodePointer::At(at)) {
+            if let Some(name) = name(at) {
                 names.insert(at, name);
             }
         };
-        let mut decoder = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE);
-        while decoder.can_decode() {
-            let i = decoder.decode();
+        for i in instructions {
             if let Some(at) = near_branch(&i) {
                 note(at);
             }
@@ -283,7 +286,7 @@ impl Names {
     }
 }
 
-impl SymbolResolver for Names {
+impl SymbolResolver for OperandNames {
     fn symbol(
         &mut self,
         instruction: &Instruction,

@@ -8,7 +8,7 @@ mod functions;
 mod parameters;
 mod present;
 
-pub use disassemble::{DisassembleError, Disassembly, Line, disassemble};
+pub use disassemble::{DisassembleError, Disassembly, Line, OperandNames, disassemble};
 pub use dprobes::{insert_error, resolve};
 pub use enable::{EnableError, Matched, Typed, TypedLog, Untyped, enable, handler};
 pub use expand::{ArgumentRefused, Resolved, find};

@@ -18,6 +18,9 @@ use crate::notes::Notes;
 use crate::tree::{ROOT, Tree};
 use crate::weight::Weight;
 
+/// The provider of samples.
+const SAMPLES: &str = "profile";
+
 /// Why there are no stacks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoStacks {
@@ -48,7 +51,9 @@ struct Waiting {
     /// Instruction count, CPU and number of the probe.
     key: (u64, u32, u32),
     weight: Option<u64>,
-    task: String,
+    task: Option<String>,
+    /// Whether it is a sample: a tick of `profile`.
+    is_sample: bool,
     /// The function that was hit, and its address.
     hit: (String, u64),
     kernel: Option<Part>,
@@ -81,6 +86,8 @@ pub struct Stacks {
     of_d: Tree,
     aggregated: Tree,
     by_calls: Tree,
+    /// Whether a stack of `recorded` is no sample.
+    has_others: bool,
     threads: Threads,
     calls: Calls<usize>,
     /// By CPU for instructions, by thread for time.
@@ -96,6 +103,15 @@ pub(crate) fn function(frame: &str) -> &str {
     frame.rsplit_once("+0x").map_or(frame, |(function, _)| function)
 }
 
+/// The frame of a task, below those of its functions; `None` if it is not known. A task may have an empty name.
+fn task(name: &str, pid: u32) -> Option<String> {
+    match (name, pid) {
+        ("", 0) => None,
+        ("", pid) => Some(format!("task {pid}")),
+        (name, _) => Some(name.to_owned()),
+    }
+}
+
 impl Stacks {
     /// Collects by this weight; without one by hits, or for calls by instructions.
     #[must_use]
@@ -108,6 +124,7 @@ impl Stacks {
             of_d: Tree::default(),
             aggregated: Tree::default(),
             by_calls: Tree::default(),
+            has_others: false,
             threads: Threads::default(),
             calls: Calls::default(),
             ran: BTreeMap::new(),
@@ -131,7 +148,8 @@ impl Stacks {
             }
             (self.by_calls, unit)
         } else if !self.recorded.is_empty() {
-            (self.recorded, unit)
+            let are_samples = !self.has_others && matches!(self.weight, None | Some(Weight::Count));
+            (self.recorded, if are_samples { "samples".to_owned() } else { unit })
         } else if by_value {
             let weight = match &self.weight {
                 Some(Weight::Word(n)) => n.to_string(),
@@ -187,11 +205,11 @@ impl Stacks {
             _ => leaf.clone(),
         };
         let leaf = Some(leaf.as_str()).filter(|leaf| inner.at != Some(*ip) && !leaf.is_empty());
-        let task = Some(waiting.task.as_str()).filter(|task| !task.is_empty());
         let parts = [&waiting.user, &waiting.kernel];
         let frames = parts.iter().filter_map(|part| part.as_ref());
         let frames = frames.flat_map(|part| part.frames.iter().rev().map(String::as_str));
-        self.recorded.add_stack(task.into_iter().chain(frames).chain(leaf), weight);
+        self.has_others |= !waiting.is_sample;
+        self.recorded.add_stack(waiting.task.as_deref().into_iter().chain(frames).chain(leaf), weight);
     }
 
     /// A stack of the guest, which follows the record of its hit.
@@ -223,7 +241,9 @@ impl Stacks {
 
     fn hit(&self, record: &RecordView<'_>, symbols: &dyn Symbolize) -> Waiting {
         let h = &record.header;
-        let function = match symbols.probe(h.probe) {
+        let probe = symbols.probe(h.probe);
+        let is_sample = probe.as_ref().is_some_and(|probe| &*probe.name.provider == SAMPLES);
+        let function = match probe {
             Some(probe) if !probe.name.function.is_empty() => {
                 format!("{}`{}", probe.name.module, probe.name.function)
             }
@@ -232,12 +252,13 @@ impl Stacks {
                 .map(|name| function(&name).replacen(':', "`", 1))
                 .unwrap_or_default(),
         };
-        let task = String::from_utf8_lossy(record.name).into_owned();
+        let task = task(&String::from_utf8_lossy(record.name), h.pid);
         let weight = self.weight.as_ref().map_or(Some(1), |weight| weight.of(record, symbols));
         Waiting {
             key: (h.icount, h.cpu, h.probe),
             weight,
             task,
+            is_sample,
             hit: (function, h.ip),
             kernel: None,
             user: None,
@@ -262,9 +283,9 @@ impl Stacks {
         match step {
             Step::Entry => {
                 let caller = self.calls.innermost(thread).copied();
-                let caller = caller.unwrap_or_else(|| match hit.task.as_str() {
-                    "" => ROOT,
-                    task => self.by_calls.child(ROOT, task),
+                let caller = caller.unwrap_or_else(|| match task(&hit.task, hit.pid) {
+                    None => ROOT,
+                    Some(task) => self.by_calls.child(ROOT, &task),
                 });
                 let node = self.by_calls.child(caller, hit.part(|p| &p.function));
                 if self.calls.enter(thread, hit, node) && counts_calls {

@@ -1,6 +1,6 @@
 //! A flame graph as SVG: the width of a frame is the weight of all stacks that it is in, callers are below.
 //!
-//! The picture is whole without its script, which only zooms. In a comparison, frames that have grown are red and frames
+//! The picture is whole without its script, which fits it to the window, zooms and searches. In a comparison, frames that have grown are red and frames
 //! that have shrunk are blue, by how much of the whole has moved.
 
 use std::io::{self, Write};
@@ -21,28 +21,69 @@ const CHARACTER: f64 = 7.3;
 /// Frames that are narrower are left out, with what they call.
 const NARROWEST: f64 = 0.1;
 
-/// Zooms to a frame when it is clicked.
+/// Fits the picture to the window, zooms to a frame when it is clicked, and marks the frames whose names match a regular
+/// expression.
 const SCRIPT: &str = r#"<script><![CDATA[
-const inner = 1180, margin = 10, character = 7.3;
-const frames = Array.from(document.querySelectorAll('g.frame'));
-function zoom(from, part) {
-  for (const frame of frames) {
-    const x = Number(frame.getAttribute('data-x')), w = Number(frame.getAttribute('data-w'));
+const svg = document.currentScript.ownerSVGElement, margin = 10, character = 7.3;
+const frames = Array.from(svg.querySelectorAll('g.frame'), (g) => {
+  const box = g.querySelector('rect'), [x, w] = [g.dataset.x, g.dataset.w].map(Number);
+  return { g, box, text: g.querySelector('text'), x, w, name: g.dataset.name, fill: box.getAttribute('fill') };
+});
+let from = 0, part = 1, wanted = null;
+function label(anchor) {
+  const text = document.createElementNS('http://www.w3.org/2000/svg', 'text');
+  text.setAttribute('y', 24);
+  text.setAttribute('text-anchor', anchor);
+  return svg.appendChild(text);
+}
+const search = label('end'), matched = label('end');
+search.textContent = 'Search';
+search.style.cursor = 'pointer';
+function draw() {
+  const whole = svg.getBoundingClientRect().width, inner = whole - 2 * margin;
+  search.setAttribute('x', whole - margin);
+  matched.setAttribute('x', whole - margin - 80);
+  const found = [];
+  for (const { g, box, text, x, w, name, fill } of frames) {
     const left = Math.max(x, from), right = Math.min(x + w, from + part);
-    frame.style.display = right - left > 1e-9 ? '' : 'none';
+    g.style.display = right - left > 1e-9 ? '' : 'none';
     const width = (right - left) / part * inner, at = margin + (left - from) / part * inner;
-    const box = frame.querySelector('rect'), text = frame.querySelector('text');
     box.setAttribute('x', at);
     box.setAttribute('width', Math.max(width - 0.5, 0));
-    const name = frame.getAttribute('data-name'), room = Math.floor((width - 6) / character);
+    const room = Math.floor((width - 6) / character);
     text.setAttribute('x', at + 3);
     text.textContent = room >= name.length ? name : room < 3 ? '' : name.slice(0, room - 2) + '..';
+    const matches = wanted !== null && wanted.test(name);
+    box.setAttribute('fill', matches ? 'rgb(225,90,255)' : fill);
+    if (matches && right > left) found.push([left, right]);
   }
+  // A frame above another one that matches counts once.
+  let sum = 0, end = from;
+  for (const [left, right] of found.sort((a, b) => a[0] - b[0])) {
+    sum += Math.max(right - Math.max(left, end), 0);
+    end = Math.max(end, right);
+  }
+  matched.textContent = wanted === null ? '' : 'matched: ' + (100 * sum / part).toFixed(2) + ' %';
 }
-for (const frame of frames) {
-  frame.addEventListener('click', () =>
-    zoom(Number(frame.getAttribute('data-x')), Number(frame.getAttribute('data-w'))));
+function find(text) {
+  try {
+    wanted = text ? new RegExp(text) : null;
+  } catch {
+    wanted = new RegExp(text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
+  }
+  draw();
 }
+search.addEventListener('click', () => find(prompt('Names that match this regular expression; empty: none', '')));
+for (const { g, x, w } of frames) {
+  g.addEventListener('click', () => {
+    [from, part] = [x, w];
+    draw();
+  });
+}
+svg.removeAttribute('viewBox');
+svg.setAttribute('width', '100%');
+window.addEventListener('resize', draw);
+draw();
 ]]></script>
 "#;
 

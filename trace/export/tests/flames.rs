@@ -40,6 +40,18 @@ fn time_counts_by_thread_and_calls_by_number() {
 }
 
 #[test]
+fn a_task_without_a_name_keeps_its_frame() {
+    let mut calls = calls();
+    calls.iter_mut().filter(|record| record.header.pid == 2).for_each(|record| record.name.clear());
+    assert_eq!(folded(&calls, &[], None).0, ["task 2;c 15", "task1;a 15", "task1;a;b 10"]);
+    assert_eq!(folded(&[], &as_d(&calls), None).0, ["task 2;c 15", "task1;a 15", "task1;a;b 10"]);
+    let mut unnamed = hit(0, 10, 3);
+    unnamed.name.clear();
+    let records = [unnamed.clone(), stack(&unnamed, &[0x210, 0x320])];
+    assert_eq!(folded(&records, &[], None).0, ["task 3;kernel`f3;kernel`f2;kernel`a 1"]);
+}
+
+#[test]
 fn recorded_stacks_are_counted_or_weighted() {
     let (first, second) = (hit(0, 10, 1), hit(0, 20, 1));
     let mut other = hit(0, 30, 1);

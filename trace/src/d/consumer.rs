@@ -59,7 +59,7 @@ pub struct Consumer {
     /// Whether `freopen()` may open files.
     files: bool,
     /// Whether `system()` may run commands.
-    commands: bool,
+    pub(super) commands: bool,
     /// The calls that `flowindent` shows.
     flow: Flow,
 }
@@ -89,7 +89,7 @@ impl Consumer {
         Self { files: false, ..self }
     }
 
-    /// The same, but `system()` runs its commands on this host.
+    /// The same for dtrace(1)'s consumer: `system()` runs its commands on this host, and faults are told in its words.
     #[must_use]
     pub fn with_commands(self) -> Self {
         Self { commands: true, ..self }
@@ -111,7 +111,7 @@ impl Consumer {
     /// # Errors
     /// The output cannot be written.
     pub fn record(&mut self, firing: Firing<'_>, data: &[u8], out: &mut dyn Write) -> io::Result<()> {
-        if let Some(error) = fault(firing, data) {
+        if let Some(error) = fault(firing, data, self.commands) {
             self.complaints.push(error);
             return Ok(());
         }

@@ -4,8 +4,8 @@ use super::code::Code;
 use super::field::Field;
 use serde::{Deserialize, Serialize};
 
-/// The number of the part that describes a fault: its kind, the address, the number of the clause, and that of the
-/// probe.
+/// The number of the part that describes a fault: its kind, the address, the number of the clause, that of the probe, and the
+/// line of the program, 0 if it is not known.
 pub const ERROR_PART: u32 = u32::MAX;
 
 /// Writes parts of records, and keys.

@@ -92,7 +92,7 @@ impl Consumer {
     ) -> io::Result<Shown> {
         let mut shown = Shown::default();
         let mut parts = Vec::new();
-        if let Some(error) = fault(firing, data) {
+        if let Some(error) = fault(firing, data, self.commands) {
             parts.push(json!({"action": "fault", "text": error}));
             self.complaints.push(error);
         } else {

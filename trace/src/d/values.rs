@@ -43,8 +43,9 @@ impl<'a> Firing<'a> {
 /// Names addresses of code.
 pub type ShowSymbols<'a> = &'a dyn Symbolize;
 
-/// The sentence about a fault, if a record contains one.
-pub(super) fn fault(firing: Firing<'_>, data: &[u8]) -> Option<String> {
+/// The sentence about a fault, if a record contains one. It ends in the line of the program; in dtrace(1)'s words in what its
+/// published tests have in place of an address of BPF, which RPN does not have.
+pub(super) fn fault(firing: Firing<'_>, data: &[u8], like_dtrace: bool) -> Option<String> {
     let mut reader = Reader::new(data);
     reader.part().filter(|part| *part == ERROR_PART)?;
     let (kind, address, clause, probe) = (reader.int()?, reader.int()?, reader.int()?, reader.int()?);
@@ -55,7 +56,13 @@ pub(super) fn fault(firing: Firing<'_>, data: &[u8]) -> Option<String> {
         11 => format!("index out of bounds ({})", address as i64),
         _ => "illegal operation".to_owned(),
     };
-    Some(format!("error in dt_clause_{clause} for probe ID {probe} ({}): {what} at BPF pc NNN", firing.name))
+    let place = match reader.int() {
+        _ if like_dtrace => " at BPF pc NNN".to_owned(),
+        Some(line @ 1..) => format!(" at line {line}"),
+        // An older record.
+        _ => String::new(),
+    };
+    Some(format!("error in dt_clause_{clause} for probe ID {probe} ({}): {what}{place}", firing.name))
 }
 
 /// The least number of digits of an integer.

@@ -11,6 +11,8 @@ use trapline_providers::Target;
 /// How a report ends: `---[ end Kernel panic - not syncing: .. ]---`, `---[ end trace .. ]---`.
 const REPORT_END: &[u8] = b" ]---";
 const PANIC: &str = "Kernel panic - not syncing: ";
+/// In the panic of a kernel that has nothing to start programs from.
+const NO_ROOT: &str = "Unable to mount root fs";
 /// Bit of `tainted_mask`: the kernel has died before.
 const TAINT_DIE: u32 = 1 << 7;
 /// Lines of the console that are shown of a crash.
@@ -24,18 +26,29 @@ pub struct CrashWatch {
     panic_cpu: Option<u64>,
     /// Physical address of `tainted_mask`.
     tainted: Option<u64>,
+    /// Whether it was given an initial RAM disk.
+    has_initrd: bool,
 }
 
 impl CrashWatch {
     /// The conditions for this guest.
-    pub fn new(target: &Target) -> Self {
+    pub fn new(target: &Target, has_initrd: bool) -> Self {
         let plan = target.image().plan();
         let physical = |name: &str| plan.vaddr_to_paddr(target.symbols().sole(name)?.addr);
         Self {
             is_linux: plan.linux.is_some(),
             panic_cpu: physical("panic_cpu"),
             tainted: physical("tainted_mask"),
+            has_initrd,
         }
+    }
+
+    /// What was not given to a guest that crashed in this way, in a sentence.
+    pub fn lacks(&self, how: &str) -> Option<&'static str> {
+        (!self.has_initrd && how.contains(NO_ROOT)).then_some(
+            "the guest was given no initial RAM disk (--initrd), and found no root file system on a disk (--disk, and root= in \
+             --append)",
+        )
     }
 
     /// The text at which to check.

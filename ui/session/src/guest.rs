@@ -565,6 +565,11 @@ impl Guest {
         self.hardware.cpu.unwrap_or(if default { CpuModel::X86_64 } else { CpuModel::Ia32 })
     }
 
+    /// Whether it was given an initial RAM disk.
+    pub(crate) fn has_initrd(&self) -> bool {
+        !self.initrd.is_empty()
+    }
+
     /// The kernel command line that it will get.
     pub fn cmdline(&self) -> String {
         let linux = self.target.image().plan().linux.is_some();

@@ -186,8 +186,9 @@ pub fn words(args: &ProfileArgs) -> Vec<OsString> {
     let mut words = sampled_words(&args.sampled, !is_exact);
     let mut add = |more: &[&str]| words.extend(more.iter().map(OsString::from));
     match (is_exact, args.by) {
-        (false, None) => add(&["--stack=128", "--ustack=128", "--header", "name"]),
-        (false, Some(CountedBy::Function)) => add(&["--stack=128", "--ustack=128", "--header", "pid,name"]),
+        (false, None | Some(CountedBy::Function)) => {
+            add(&["--stack=128", "--ustack=128", "--header", "pid,name"]);
+        }
         // The place of the sample alone.
         (false, Some(_)) => add(&["--stack=1", "--ustack=1", "--header", "pid,name"]),
         (true, _) => {}

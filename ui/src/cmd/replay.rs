@@ -363,10 +363,15 @@ impl<'a> Replay<'a> {
         self.args.verify && matches!(followed, Followed::End(_)) && self.recording.checkpoints().is_empty()
     }
 
+    /// Whether `--verify` came to the end of a recording that is incomplete: `trapline verify` fails then, too.
+    fn breaks_off(&self, followed: &Followed) -> bool {
+        self.args.verify && matches!(followed, Followed::End(_)) && !self.recording.is_whole()
+    }
+
     /// The ending of the replay, as in its data, and its exit code.
     fn how_it_ended<'f>(&self, followed: &'f Followed) -> (Ended<'f>, Exit) {
         match how_it_ended(followed) {
-            (ended, Exit::Ok) if self.verifies_nothing(followed) => {
+            (ended, Exit::Ok) if self.verifies_nothing(followed) || self.breaks_off(followed) => {
                 (Ended { exit: Exit::Diverged, ..ended }, Exit::Diverged)
             }
             as_followed => as_followed,
@@ -395,6 +400,9 @@ impl<'a> Replay<'a> {
                 verifier.verified(),
                 counted(all as u64, "checkpoint")
             ));
+            if self.breaks_off(followed) {
+                self.talk.error("--verify cannot vouch for an incomplete recording; make it again");
+            }
         }
     }
 

@@ -180,6 +180,9 @@ fn show_tail(session: &Session, ending: &Ending, talk: &Talk) {
     }
     talk.line("trapline: the console's last lines:");
     tail.iter().for_each(|line| talk.line(&format!("  {line}")));
+    if let Some(lacks) = session.lacks(ending) {
+        talk.note(lacks);
+    }
 }
 
 /// Requests of handlers that were not fulfilled.

@@ -30,13 +30,7 @@ pub fn spot(session: &Session) -> Spot {
     let core = session.core();
     let ip = core.linear_ip();
     let (pid, task) = session.current_task().unzip();
-    Spot {
-        ip,
-        symbol: session.symbol_here(),
-        instruction: core.decode_original(ip).map(|instruction| instruction.to_string()),
-        pid,
-        task,
-    }
+    Spot { ip, symbol: session.symbol_here(), instruction: session.instruction_here(), pid, task }
 }
 
 /// The registers that differ.

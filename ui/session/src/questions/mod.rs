@@ -162,6 +162,12 @@ impl Reader {
         at.symbol(&mut self.naming(target, core))
     }
 
+    /// The instruction at an address, disassembled.
+    fn instruction(&mut self, target: &Target, core: &Core, linear: u64) -> Option<String> {
+        let found = core.decode_original(linear)?;
+        Some(self.naming(target, core).instruction(&found))
+    }
+
     fn naming<'a>(&'a mut self, target: &'a Target, core: &'a Core) -> Naming<'a> {
         Naming { target, core, profile: self.profile.as_deref(), unwinder: &mut self.unwinder }
     }

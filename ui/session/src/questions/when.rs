@@ -215,7 +215,7 @@ impl Watcher {
             by,
             ip: before.at.linear,
             symbol: self.reader.symbol(&self.target, core, before.at),
-            instruction: core.decode_original(before.at.linear).map(|instruction| instruction.to_string()),
+            instruction: self.reader.instruction(&self.target, core, before.at.linear),
             pid: None,
             task: None,
         });

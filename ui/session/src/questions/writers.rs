@@ -225,7 +225,7 @@ impl Ring {
         let ip = at.linear;
         let moment = core.moment();
         // The handler may run in another mode.
-        let decoded = core.decode_original(ip).filter(|_| hit.delivery.is_none());
+        let decoded = self.reader.instruction(&self.target, core, ip).filter(|_| hit.delivery.is_none());
         let value = |bytes: &[u8]| hex(bytes.get(..usize::from(hit.len)).unwrap_or_default());
         self.last.push_back(Writer {
             position: moment.icount.saturating_sub(hit.delivery.is_none().into()),
@@ -233,7 +233,7 @@ impl Ring {
             virtual_ns: moment.virtual_ns,
             ip,
             symbol: self.reader.symbol(&self.target, core, at),
-            instruction: decoded.map(|instruction| instruction.to_string()),
+            instruction: decoded,
             pid: None,
             task: None,
             address: hit.address,

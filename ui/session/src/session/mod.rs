@@ -138,7 +138,7 @@ impl Guest {
             interposer: None,
             counts_hits: false,
             profile: self.profiles(),
-            crash: CrashWatch::new(self.target()),
+            crash: CrashWatch::new(self.target(), self.has_initrd()),
             saved: BTreeMap::new(),
             numbered: BTreeMap::new(),
             counting: None,
@@ -269,6 +269,14 @@ impl Session {
     /// The probes, once a program was inserted.
     pub fn interposer(&self) -> Option<&Interposer> {
         self.interposer.as_ref()
+    }
+
+    /// What was not given to a guest that has crashed for the lack of it, in a sentence.
+    pub fn lacks(&self, ending: &Ending) -> Option<&'static str> {
+        match ending {
+            Ending::KernelCrashed(how) => self.crash.lacks(how),
+            _ => None,
+        }
     }
 
     /// What happened at probes.

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use iced_x86::{Formatter, Instruction, NasmFormatter};
 use trapline_emu::Core;
 use trapline_interposer::{DSetup, ProbeNames, ProgramId};
 use trapline_os::{CodePointer, OsProfile, Unwinder};
-use trapline_providers::Target;
+use trapline_providers::{OperandNames, Target};
 use trapline_trace::{Kind, Layout, NamedProbe, Symbolize};
 
 /// CR0.PE.
@@ -66,6 +67,14 @@ impl Naming<'_> {
         }
         let place = self.unwinder.place(self.core, self.profile, pointer)?;
         self.name_in(pointer, place.user, (&place.module, place.base))
+    }
+
+    /// An instruction, with names in place of the addresses in its operands.
+    pub fn instruction(&mut self, instruction: &Instruction) -> String {
+        let names = OperandNames::of([*instruction], |at| self.name(CodePointer::At(at)));
+        let mut text = String::new();
+        NasmFormatter::with_options(Some(Box::new(names)), None).format(instruction, &mut text);
+        text
     }
 
     /// The same, in a module that is known.

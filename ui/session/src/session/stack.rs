@@ -30,6 +30,13 @@ impl Session {
         self.naming(|naming| CodeAddress::of(core, core.env().eip()).symbol(naming))
     }
 
+    /// The next instruction, disassembled.
+    pub fn instruction_here(&self) -> Option<String> {
+        let core = self.machine.core();
+        let next = core.decode_original(core.linear_ip())?;
+        Some(self.naming(|naming| naming.instruction(&next)))
+    }
+
     /// The symbol of an address of the kernel, of one of the modules that it has loaded, or of a file that the current
     /// process has mapped, if there is one.
     pub fn symbol_of(&self, pointer: CodePointer) -> Option<String> {

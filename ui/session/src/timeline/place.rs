@@ -13,7 +13,7 @@ impl Timeline {
         let ip = core.linear_ip();
         let task = self.session.current_task();
         let symbol = self.session.symbol_here();
-        let instruction = core.decode_original(ip).map(|instruction| instruction.to_string());
+        let instruction = self.session.instruction_here();
         let icount = self.session.icount();
         let end = self.end.is_some_and(|end| self.session.moment() >= end);
         let mut line = format!("at {icount} {ip:#x}");

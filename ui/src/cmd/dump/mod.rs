@@ -70,6 +70,11 @@ pub fn run(args: &DumpArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
         counted(session.icount(), "instruction"),
         to.display()
     ));
+    if session.target().is_linux() && session.vmcoreinfo().is_none() {
+        talk.note(
+            "the kernel has not described itself yet (VMCOREINFO), so makedumpfile refuses this dump, and its log cannot be listed",
+        );
+    }
     Ok(exit)
 }
 
