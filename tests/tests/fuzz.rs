@@ -311,7 +311,10 @@ fn variables_that_are_compared_are_solved_with_one_hit() {
     let (out, told) = found(&["--execs", "20K", "-p", path.to_str().unwrap()]);
     assert!(out.contains(": 1 hit, 1 difference"), "{out}");
     assert!(told.contains("local variable 0 is 0x309 before the handler runs"), "{told}");
-    found(&["--execs", "20K", "-n", "int x; fbt::do_fork:entry { assert(x != 777); x = 1; }"]);
+    let d = "int y; int x; fbt::do_fork:entry { y = x; assert(x != 777); x = 1; }";
+    let (out, told) = found(&["--execs", "20K", "-n", d]);
+    assert!(out.contains(": 1 hit, 1 difference"), "{out}");
+    assert!(told.contains("the variable x is 0x309 before the handler runs"), "{told}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use trapline_emu::PAGE;
 use trapline_interposer::{AlteredRun, Difference, Word, processor_register};
 use trapline_rpn::Context;
-use trapline_session::{CodePointer, Ending, Places, Position, Recording, counted};
+use trapline_session::{CodePointer, Ending, Places, Position, Recording, Session, counted};
 
 use crate::error::FuzzError;
 use crate::finding::{Changed, Told};
@@ -20,10 +20,10 @@ const ASSERT: &str = "assert";
 const MOST_RUNS: usize = 8;
 
 /// A difference in words, beside what the real hit has.
-pub fn words(difference: &Difference, hit: &Hit, wide: bool) -> Vec<String> {
+pub fn words(difference: &Difference, hit: &Hit, session: &Session) -> Vec<String> {
     let one = match difference {
         Difference::Word { what, value } => {
-            let name = what.name(wide);
+            let name = what.name(is_wide(session));
             match hit.word(*what) {
                 Some(real) => format!("{name} is {value:#x}; at the real hit it is {real:#x}"),
                 None => format!("{name} is {value:#x}; at the real hit the handler does not ask for it"),
@@ -36,16 +36,28 @@ pub fn words(difference: &Difference, hit: &Hit, wide: bool) -> Vec<String> {
             let (owner, own) = hit.local(*number).map_or((None, *number), |(own, n)| (Some(own), n));
             let alone = hit.handlers.iter().all(|other| owner.is_none_or(|own| own.program == other.program));
             let of = owner.filter(|_| !alone).map_or(String::new(), |owner| format!(" of {}", owner.name));
-            format!("local variable {own}{of} is {value:#x} before the handler runs")
+            // D keeps variables of its own there, global ones too.
+            let of_d = owner.map(|owner| session.d_locals(owner.program)).unwrap_or_default();
+            let called = match of_d.into_iter().find(|(number, _)| *number as u32 == own) {
+                Some((_, name)) => format!("the variable {name}"),
+                None => format!("local variable {own}"),
+            };
+            format!("{called}{of} is {value:#x} before the handler runs")
         }
         Difference::Global { number, value } => {
             format!("global variable {number} is {value:#x} before the handler runs")
         }
         Difference::Processor { register, bytes } => {
-            format!("{} holds {}", Word::register(Context::Current, *register).name(wide), shown(bytes))
+            let name = Word::register(Context::Current, *register).name(is_wide(session));
+            format!("{name} holds {}", shown(bytes))
         }
     };
     vec![one]
+}
+
+/// Whether the guest has 64-bit registers.
+fn is_wide(session: &Session) -> bool {
+    session.target().width().bytes() == 8
 }
 
 /// The bytes that differ, in words: a line for each run of them.
@@ -127,17 +139,17 @@ fn of_call(
             _ => {}
         }
     }
-    let wide = session.target().width().bytes() == 8;
     let symbol =
         session.symbol_of(CodePointer::At(hit.ip)).map_or(String::new(), |symbol| format!(" {symbol}"));
+    let call = hit.handlers.first().map_or(0, |own| own.run);
     let mut lines = vec![format!(
-        "{}, hit {} at {:#x}{symbol}, after {} instructions:",
-        told.program, hit.number, hit.ip, hit.icount
+        "{}, call {call} at {:#x}{symbol}, after {} instructions:",
+        told.program, hit.ip, hit.icount
     )];
     if values.is_empty() {
         lines.push("  everything is as at the real hit".to_owned());
     }
-    lines.extend(values.iter().flat_map(|value| words(value, hit, wide)).map(|text| format!("  {text}")));
+    lines.extend(values.iter().flat_map(|value| words(value, hit, session)).map(|text| format!("  {text}")));
     let what = match told.what.as_str() {
         "" if told.by.is_empty() || told.by == told.program => String::new(),
         "" => format!(" at operation {} of {}", told.operation.1, told.by),
@@ -179,7 +191,6 @@ fn of_handlers(
     trials.learn(&State { first, hits: vec![Vec::new(); state.hits.len()] })?;
     trials.learn(&state)?;
     let hits = trials.hits();
-    let wide = hits.session.target().width().bytes() == 8;
     let mut lines = Vec::new();
     for (hit, differences) in hits.list.iter().skip(first).zip(&state.hits) {
         lines.push(of_hit(hits, hit));
@@ -188,7 +199,7 @@ fn of_handlers(
         }
         lines.extend(differences.iter().flat_map(|difference| {
             let in_guest = if put.contains(difference) { "in the guest, too: " } else { "" };
-            words(difference, hit, wide).into_iter().map(move |text| format!("  {in_guest}{text}"))
+            words(difference, hit, &hits.session).into_iter().map(move |text| format!("  {in_guest}{text}"))
         }));
     }
     let last = hits.list.get(first + state.hits.len() - 1);

@@ -14,8 +14,8 @@ use trapline_fuzz::{FuzzError, explain};
 use trapline_interposer::{Interposer, Place, PointView};
 use trapline_providers::Clause;
 use trapline_session::{
-    Command, Condition, DEFAULT_MEMORY, Ending, Followed, Limits, OwnPrograms, Places, Position, Recording,
-    Session, Way, counted, io_sentence,
+    Command, Condition, DEFAULT_MEMORY, DText, Ending, Followed, Limits, OwnPrograms, Places, Position,
+    Recording, Session, Way, counted, io_sentence,
 };
 
 use super::insert::{insert_all, probing};
@@ -188,8 +188,7 @@ fn with_function(
     talk: &Talk,
 ) -> Result<Option<PathBuf>, Failure> {
     let recording = Recording::read(file)?;
-    let is_probe =
-        |command: &Command| matches!(command, Command::Clause { text, .. } if named(text) == function);
+    let is_probe = |command: &Command| matches!(command, Command::Clause { text, .. } if DText::clauses(text).name == function);
     if recording.commands().any(is_probe) {
         return Ok(Some(file.to_owned()));
     }
@@ -236,11 +235,6 @@ fn insert_function(session: &mut Session, function: &str, talk: &Talk) -> Result
         ));
     }
     Ok(())
-}
-
-/// The probes of a clause.
-fn named(clause: &str) -> &str {
-    clause.split(['{', '/']).next().unwrap_or_default().trim()
 }
 
 /// The hits so far: of the function, if there is one.
