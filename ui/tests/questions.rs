@@ -389,9 +389,9 @@ fn calls_are_found_where_code_and_stack_have_bases() {
     let shown = "\
 at 14 0x100030 f: push ebp
 at 38 0x10003d f+0xd: inc eax
-at 7 0x100022 main+0x12: call 0C0100030h
+at 7 0x100022 main+0x12: call f
 at 8 0x100030 f: push ebp
-at 7 0x100022 main+0x12: call 0C0100030h
+at 7 0x100022 main+0x12: call f
 at 26 0x100030 f: push ebp
 at 32 0x10003d f+0xd: inc eax
 at 35 0x10003d f+0xd: inc eax
