@@ -23,5 +23,6 @@ pub use profile::{
 };
 pub use trapos::{TrapOs, TrapOsError};
 pub use unwind::{
-    CodePlace, CodePointer, Edge, FindProgram, KernelFrame, KernelImage, Unwinder, Unwound, UserFrame, has_unknown_orc,
+    CodePlace, CodePointer, Edge, FindProgram, KernelFrame, KernelImage, Unwinder, Unwound, UserFrame,
+    has_unknown_orc,
 };
