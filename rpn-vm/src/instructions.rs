@@ -286,7 +286,7 @@ table! {
     0x60 PushR "push r, %" PushR VARIES VARIES Pure Register Register;
     0x61 PushU "push u, %" PushU VARIES VARIES Pure Register Register;
     0x62 PopR "pop r, %" PopR 1 0 Registers Register Register;
-    0x63 PopU "pop u, %" PopU 1 0 Registers Register Never;
+    0x63 PopU "pop u, %" PopU 1 0 Registers Register Register;
     // Data Group
     0x70 PushMem8 "push mem, u8" None 1 1 Pure Data May;
     0x71 PushMem16 "push mem, u16" None 1 1 Pure Data May;

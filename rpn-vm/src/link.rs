@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use trapline_trace::Layout;
 
-use crate::ast::{Atom, Expr, FileHeader, Instr, Location, Operand, ProbePoint, Program, Routine, Watch};
+use crate::ast::{
+    Atom, Expr, FileHeader, Instr, Location, ModType, Operand, ProbePoint, Program, Routine, Watch,
+};
 use crate::code::Insn;
 use crate::diag::{Diagnostics, Sink};
 use crate::instructions::{Op, OperandKind};
@@ -346,7 +348,12 @@ impl<'a> Linker<'a> {
             }
             return;
         }
-        let place = module.map_or_else(|| "the kernel".to_owned(), |m| format!("\"{m}\""));
+        let header = &self.program.header;
+        let place = match module {
+            Some(module) => format!("\"{module}\""),
+            None if header.modtype == ModType::User => format!("\"{}\" and in the kernel", header.name),
+            None => "the kernel".to_owned(),
+        };
         let message = format!("unknown symbol `{name}` in {place}");
         let near: Vec<String> =
             self.resolver.suggest(module, name).into_iter().map(|n| format!("`{n}`")).collect();

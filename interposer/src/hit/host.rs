@@ -215,6 +215,9 @@ impl<V: View> Host for Guest<'_, V> {
     }
 
     fn write_reg(&mut self, context: Context, reg: Reg, value: u64) -> bool {
+        if segment(reg).is_some() && value > 0xffff {
+            return false;
+        }
         if V::ALTERS {
             // The null selectors, 0 to 3, have no descriptor and can be loaded.
             let refused = context == Context::Current

@@ -90,7 +90,7 @@ pub(super) fn may_throw(instr: &Instr, mask: u32) -> bool {
         Throws::Overflow => mask & 0x1000 != 0,
         Throws::Register => {
             let Operand::Register(index) = instr.operand else { return true };
-            let written = instr.op.row().operand == OperandKind::PopR;
+            let written = matches!(instr.op.row().operand, OperandKind::PopR | OperandKind::PopU);
             regs::by_index(index).is_some_and(|r| r.shape == Shape::Msr || (written && r.reg.is_segment()))
         }
     }

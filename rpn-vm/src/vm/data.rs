@@ -2,7 +2,7 @@
 
 use super::exception;
 use super::logging::{bytes_to_top, read_wrapping};
-use super::run::{Run, Step};
+use super::run::{Run, Step, Stop};
 use crate::host::{Argument, ArgumentError, Context, Fault, Host};
 use crate::instructions::Op;
 use crate::regs::Shape;
@@ -33,15 +33,16 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             Op::PushArg => return self.push_argument(Argument::Number(insn.arg as u8)),
             Op::PushRet => return self.push_argument(Argument::Returned),
             Op::PushIo8 | Op::PushIo16 | Op::PushIo32 => {
-                let port = self.pop() as u16;
+                let port = self.pop();
+                let port = self.port(port)?;
                 let (size, mask) = io_size(insn.op);
                 let value = self.host.io_read(port, size) & mask;
                 self.push(u64::from(value));
             }
             Op::PopIo8 | Op::PopIo16 | Op::PopIo32 => {
                 let (value, port) = (self.pop(), self.pop());
-                let (size, mask) = io_size(insn.op);
-                self.host.io_write(port as u16, size, value as u32 & mask);
+                let (port, (size, mask)) = (self.port(port)?, io_size(insn.op));
+                self.host.io_write(port, size, value as u32 & mask);
             }
             Op::Vfyr => {
                 let addr = self.pop();
@@ -55,7 +56,8 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             }
             Op::Seg2lin => {
                 let (offset, selector) = (self.pop(), self.pop());
-                let Some(linear) = self.host.seg2lin(selector as u16, offset) else {
+                let known = u16::try_from(selector).ok();
+                let Some(linear) = known.and_then(|known| self.host.seg2lin(known, offset)) else {
                     return Err(self.fault(exception::SEG_FAULT, selector, 0));
                 };
                 self.push(linear);
@@ -63,6 +65,11 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
             _ => return self.impossible(insn),
         }
         Ok(())
+    }
+
+    /// A port, which has 16 bits: a wider number is none.
+    fn port(&mut self, popped: u64) -> Result<u16, Stop> {
+        u16::try_from(popped).map_err(|_| self.fault(exception::INVALID_OPERAND, 9, popped))
     }
 
     /// `push arg, n` and `push ret`.

@@ -149,20 +149,25 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
         self.fault(exception::INVALID_ADDR, addr, 0)
     }
 
-    /// `log mrf`: address on top, length below it; logs all bytes or none.
+    /// `log mrf`: address on top, length below it; logs all bytes or none. What would fit, and the byte after it, is read before the
+    /// length is judged: a bad address is a fault whatever `logmax` is, as with `log str`.
     fn log_mrf(&mut self) -> Step {
         let (addr, length) = (self.pop(), self.pop());
-        let start = self.vm.run.lp;
+        let from = self.vm.run.lp + Prefix::SIZE;
         let length = usize::try_from(length).unwrap_or(usize::MAX);
-        if length > self.room().saturating_sub(Prefix::SIZE) || self.room() < Prefix::SIZE {
-            return Err(self.overflow());
+        let room = self.room().saturating_sub(Prefix::SIZE);
+        let fits = length.min(room);
+        let buf = self.vm.log.get_mut(from..from + fits).unwrap_or_default();
+        let mut read = read_wrapping::<H, W64>(self.host, addr, buf);
+        if read.is_ok() && length > fits {
+            let next = Self::cut(addr.wrapping_add(fits as u64));
+            read = self.host.read_mem(next, &mut [0]);
         }
-        let from = start + Prefix::SIZE;
-        let Some(buf) = self.vm.log.get_mut(from..from + length) else {
-            return Err(self.overflow());
-        };
-        if let Err(Fault(at)) = read_wrapping::<H, W64>(self.host, addr, buf) {
+        if let Err(Fault(at)) = read {
             return Err(self.memory_fault(at));
+        }
+        if length > fits || self.room() < Prefix::SIZE {
+            return Err(self.overflow());
         }
         self.put_prefix(Token::Memory, length);
         self.vm.run.lp = from + length;
@@ -172,12 +177,8 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
     /// `log str`: address on top, greatest length below it; logs all bytes up to a NUL, or none.
     fn log_str(&mut self) -> Step {
         let (addr, most) = (self.pop(), self.pop());
-        let start = self.vm.run.lp;
-        if self.room() < Prefix::SIZE {
-            return Err(self.overflow());
-        }
-        let room = self.room() - Prefix::SIZE;
-        let from = start + Prefix::SIZE;
+        let room = self.room().saturating_sub(Prefix::SIZE);
+        let from = self.vm.run.lp + Prefix::SIZE;
         let mut length = 0usize;
         // Pieces end at multiples of 64, so that no read touches a page that the string does not reach.
         while (length as u64) < most {
@@ -201,6 +202,9 @@ impl<H: Host, const W64: bool> Run<'_, H, W64> {
                 (None, Some(fault)) => return Err(self.memory_fault(fault)),
                 (None, None) => {}
             }
+        }
+        if self.room() < Prefix::SIZE {
+            return Err(self.overflow());
         }
         self.put_prefix(Token::Text, length);
         self.vm.run.lp = from + length;

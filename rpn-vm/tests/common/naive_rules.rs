@@ -354,6 +354,9 @@ impl Naive<'_> {
 
     fn push_port(&mut self, size: u8) -> Flow {
         let port = self.pop();
+        if port > 0xffff {
+            return Flow::Throw(0x0040, 9, port);
+        }
         let value = self.host.io_read(port as u16, size);
         self.push(little_endian(&value.to_le_bytes()[..size.into()]));
         Flow::Next
@@ -361,6 +364,9 @@ impl Naive<'_> {
 
     fn pop_port(&mut self, size: u8) -> Flow {
         let (value, port) = (self.pop(), self.pop());
+        if port > 0xffff {
+            return Flow::Throw(0x0040, 9, port);
+        }
         let value = little_endian(&value.to_le_bytes()[..size.into()]);
         self.host.io_write(port as u16, size, value as u32);
         Flow::Next
@@ -368,7 +374,8 @@ impl Naive<'_> {
 
     fn linear(&mut self) -> Flow {
         let (offset, selector) = (self.pop(), self.pop());
-        match self.host.seg2lin(selector as u16, offset) {
+        let known = u16::try_from(selector).ok();
+        match known.and_then(|known| self.host.seg2lin(known, offset)) {
             Some(linear) => self.then(|m| m.push(linear)),
             None => Flow::Throw(0x0002, selector, 0),
         }
@@ -456,25 +463,29 @@ impl Naive<'_> {
         Flow::Throw(0x0001, at, 0)
     }
 
-    /// Whole or not at all; a length that cannot be logged is not read.
+    /// Whole or not at all. A byte that cannot be read before the log is full is a fault.
     fn log_memory(&mut self) -> Flow {
         let (addr, length) = (self.pop(), self.pop());
-        if length > 0xffff || !self.fits(3 + length) {
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < length {
+            match self.read_byte(addr.wrapping_add(bytes.len() as u64)) {
+                Ok(byte) => bytes.push(byte),
+                Err(Fault(at)) => return self.log_fault(at),
+            }
+            if !self.fits(3 + bytes.len() as u64) {
+                return self.overflow();
+            }
+        }
+        if !self.fits(3) {
             return self.overflow();
         }
-        match self.read_bytes(addr, length) {
-            Ok(bytes) => self.log_bytes(0x00, &bytes),
-            Err(Fault(at)) => self.log_fault(at),
-        }
+        self.log_bytes(0x00, &bytes)
     }
 
     /// Up to a NUL, which is not logged, and at most `most` bytes; whole or not at all.
     fn log_string(&mut self) -> Flow {
         let (addr, most) = (self.pop(), self.pop());
         let mut bytes = Vec::new();
-        if !self.fits(3) {
-            return self.overflow();
-        }
         while (bytes.len() as u64) < most {
             match self.read_byte(addr.wrapping_add(bytes.len() as u64)) {
                 Ok(0) => break,
@@ -484,6 +495,9 @@ impl Naive<'_> {
             if !self.fits(3 + bytes.len() as u64) {
                 return self.overflow();
             }
+        }
+        if !self.fits(3) {
+            return self.overflow();
         }
         self.log_bytes(0x01, &bytes)
     }
