@@ -49,5 +49,6 @@ pub use provider::{
 pub use sdt::{Refused, refused, refused_of};
 pub use system::SystemError;
 pub use target::{
-    Abi, AbiError, Code, ProbeOptions, Refusal, Rules, SourceError, Target, TargetError, TargetProcess,
+    Abi, AbiError, Code, NoModule, ProbeOptions, Refusal, Rules, SourceError, Target, TargetError,
+    TargetProcess,
 };

@@ -64,7 +64,7 @@ fn a_user_symbol_and_a_user_number_are_file_offsets() {
     let target = target();
     let number = target.modules()[0].symbol_offset("main").unwrap();
     for (module, location) in
-        [("appln", "offset = main".to_owned()), ("\"/bin/appln\"", format!("offset = {number:#x}"))]
+        [("appln", "offset = main".to_owned()), ("\"appln\"", format!("offset = {number:#x}"))]
     {
         let list = user(module, &location, "0x55").unwrap();
         let Place::User { module, offset } = &list[0] else { panic!("not a user place") };

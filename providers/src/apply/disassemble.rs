@@ -13,7 +13,7 @@ use trapline_emu::symbols::{Ambiguous, Named, Symbol, Symbols, UserModule};
 use trapline_interposer::{Place, Way, way_of, why};
 use trapline_os::CodePointer;
 
-use crate::target::{Code, Target, basename};
+use crate::target::{Code, NoModule, Target, basename};
 
 /// Most bytes of a function that are disassembled.
 const MAX_FUNCTION: u64 = 1 << 20;
@@ -54,6 +54,9 @@ pub enum DisassembleError {
     /// There is no such user module.
     #[error("there is no user module `{0}`")]
     UnknownModule(String),
+    /// The module's name is ambiguous, or a path that leads elsewhere.
+    #[error(transparent)]
+    Module(#[from] NoModule),
     /// The name belongs to data.
     #[error("`{0}` is not code")]
     NotCode(String),
@@ -139,8 +142,10 @@ pub fn disassemble(target: &Target, name: &str) -> Result<Disassembly, Disassemb
         return listing(target, symbol, kernel());
     }
     if let Some((module, function)) = name.split_once(':') {
-        let unknown = || DisassembleError::UnknownModule(module.to_owned());
-        let module = target.module(module).ok_or_else(unknown)?;
+        let module = target.module(module).map_err(|why| match why {
+            NoModule::Unknown => DisassembleError::UnknownModule(module.to_owned()),
+            why => why.into(),
+        })?;
         return listing(target, in_module(module, function, name)?, Code::User(module));
     }
     if let Some(symbol) = function_named(target.symbols(), name).one()? {

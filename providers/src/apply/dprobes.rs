@@ -2,7 +2,7 @@
 //!
 //! `modtype = kernel`: a symbol is its address, a plain number counts from the start of the kernel's text, and a quoted
 //! `"file.c:123"` is the start of the code of that source line.
-//! `modtype = user`: symbols and numbers are file offsets in the module of that file name. `address =` is a linear
+//! `modtype = user`: symbols and numbers are file offsets in the module of that path or, if it is the only one, of that file name. `address =` is a linear
 //! address in the kernel. A watchpoint accepts any address, inside the kernel's image or not, mapped or not.
 //! `modtype = kmod`: a symbol is that of the module's file, a plain number counts from the start of its `.text`.
 
@@ -18,7 +18,9 @@ use trapline_rpn::{
 
 use super::expand::{Resolved, expand, find};
 use crate::catalog::reasons;
-use crate::target::{Abi, Code, KERNEL, Refusal, SourceError, SourceLines, SourcePlace, Target, basename};
+use crate::target::{
+    Abi, Code, KERNEL, NoModule, Refusal, SourceError, SourceLines, SourcePlace, Target, basename,
+};
 
 /// Most near misses that an error names.
 const SUGGESTIONS: usize = 3;
@@ -180,15 +182,15 @@ impl<'a> Scope<'a> {
         match program.header.modtype {
             ModType::Kernel => Ok(Self::kernel_of(target)),
             ModType::Kmod => match target.kernel_module_named(name) {
-                Some(module) => Ok(Self { kernel_module: Some(module), ..Self::kernel_of(target) }),
-                None => Err(unknown_kernel_module(target, program)),
+                Ok(module) => Ok(Self { kernel_module: Some(module), ..Self::kernel_of(target) }),
+                Err(why) => Err(unknown_kernel_module(target, program, &why)),
             },
             ModType::User => match target.module(name) {
-                Some(module) => {
+                Ok(module) => {
                     let processes = Some(Arc::new(target.programs().holders().of([module])));
                     Ok(Self { module: Some(module), processes, ..Self::kernel_of(target) })
                 }
-                None => Err(unknown_module(target, program)),
+                Err(why) => Err(unknown_module(target, program, &why)),
             },
         }
     }
@@ -338,8 +340,15 @@ impl SymbolResolver for Scope<'_> {
             return Some((format!("no service `{service}` is registered"), Some(help)));
         }
         if let Some(ambiguous) = self.ambiguous(module, name) {
-            let help =
-                "write an address, or a probe description such as `fbt::NAME:entry`, which means all of them";
+            let help = match (module, self.file()) {
+                (Some(_), None) => {
+                    "write an address, or a probe description such as `fbt::NAME:entry`, which means all of them"
+                }
+                (Some(_), Some(_)) => {
+                    "write offset = and the file offset of the one that is meant, or FILE.c:LINE in quotes"
+                }
+                (None, _) => "push the address of the one that is meant",
+            };
             return Some((ambiguous.to_string(), Some(help.to_owned())));
         }
         if let (None, Some(Err(why))) = (module, self.in_program(name)) {
@@ -363,7 +372,19 @@ impl SymbolResolver for Scope<'_> {
     }
 }
 
-fn unknown_kernel_module(target: &Target, program: &Program) -> Diagnostics {
+/// The name means a place where no module is, or several modules.
+fn misnamed(program: &Program, why: &NoModule) -> Option<Diagnostics> {
+    if *why == NoModule::Unknown {
+        return None;
+    }
+    let help = "write name = and the module's path in the guest, in quotes";
+    Some(about_name(program, "unknown-module", why.to_string(), Some(help.to_owned())))
+}
+
+fn unknown_kernel_module(target: &Target, program: &Program, why: &NoModule) -> Diagnostics {
+    if let Some(misnamed) = misnamed(program, why) {
+        return misnamed;
+    }
     let name = &program.header.name;
     let known: Vec<String> = target.kernel_modules().iter().map(|m| format!("`{}`", m.name())).collect();
     let message = if known.is_empty() {
@@ -381,7 +402,10 @@ fn with_unread(target: &Target, message: String) -> String {
     message + &reasons(target.unread())
 }
 
-fn unknown_module(target: &Target, program: &Program) -> Diagnostics {
+fn unknown_module(target: &Target, program: &Program, why: &NoModule) -> Diagnostics {
+    if let Some(misnamed) = misnamed(program, why) {
+        return misnamed;
+    }
     let name = &program.header.name;
     let known: Vec<String> = target.modules().iter().map(|m| format!("`{}`", basename(m.name()))).collect();
     let message = if known.is_empty() {

@@ -63,6 +63,50 @@ impl<'a> Programs<'a> {
     }
 }
 
+/// Why a name means no module.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoModule {
+    /// No module has the name.
+    #[error("no such module is known")]
+    Unknown,
+    /// There is none at this path.
+    #[error("the guest has no module at {path}; {} is at {}", basename(path), paths.join(", "))]
+    Elsewhere {
+        /// The path that was asked for.
+        path: String,
+        /// Where modules with its last component are.
+        paths: Vec<String>,
+    },
+    /// Different files have the name.
+    #[error("`{name}` is ambiguous: {}", paths.join(", "))]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// Their paths.
+        paths: Vec<String>,
+    },
+}
+
+impl NoModule {
+    /// None is at `path`; those with its last component are at `others`.
+    fn at<'a>(path: &str, others: impl Iterator<Item = &'a str>) -> Self {
+        let paths: Vec<String> = others.map(str::to_owned).collect();
+        if paths.is_empty() { Self::Unknown } else { Self::Elsewhere { path: path.to_owned(), paths } }
+    }
+}
+
+/// The only module of those that `name` means, with their files; a file that was given twice counts once.
+fn sole<'a, T>(name: &str, named: impl Iterator<Item = (&'a T, &'a UserModule)>) -> Result<&'a T, NoModule> {
+    let all: Vec<_> = named.collect();
+    let Some((first, file)) = all.first() else { return Err(NoModule::Unknown) };
+    let is_same = |other: &UserModule| other.name() == file.name() && other.bytes() == file.bytes();
+    if all.iter().all(|(_, other)| is_same(other)) {
+        return Ok(first);
+    }
+    let paths = all.iter().map(|(_, file)| file.name().to_owned()).collect();
+    Err(NoModule::Ambiguous { name: name.to_owned(), paths })
+}
+
 /// The last component of a path; modules are matched by it.
 pub(crate) fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
@@ -225,11 +269,17 @@ impl Target {
     }
 
     /// The user module `name`: a path in the guest that leads to it, also through symbolic links, or the last part of
-    /// the module's path.
-    pub fn module(&self, name: &str) -> Option<&Arc<UserModule>> {
-        let path = self.files.resolve(name);
-        let by_path = path.and_then(|path| self.modules.iter().find(|module| module.name() == path));
-        by_path.or_else(|| self.modules.iter().find(|module| basename(module.name()) == basename(name)))
+    /// the module's path, if no other file has the same.
+    ///
+    /// # Errors
+    /// See [`NoModule`].
+    pub fn module(&self, name: &str) -> Result<&Arc<UserModule>, NoModule> {
+        let named = || self.modules.iter().filter(|module| basename(module.name()) == basename(name));
+        if name.contains('/') {
+            let there = self.module_at_path(name);
+            return there.ok_or_else(|| NoModule::at(name, named().map(|module| module.name())));
+        }
+        sole(name, named().map(|module| (module, module.as_ref())))
     }
 
     /// The user module that the guest has at just this path.
@@ -249,11 +299,21 @@ impl Target {
         &self.kernel_modules
     }
 
-    /// The kernel module `name`: `loop`, `loop.ko`, or a path whose last part is one of them. `-` and `_` are
-    /// the same.
-    pub fn kernel_module_named(&self, name: &str) -> Option<&Arc<KernelModule>> {
+    /// The kernel module `name`: `loop` or `loop.ko`, where `-` and `_` are the same, if no other file has the same name; or its
+    /// path in the guest.
+    ///
+    /// # Errors
+    /// See [`NoModule`].
+    pub fn kernel_module_named(&self, name: &str) -> Result<&Arc<KernelModule>, NoModule> {
         let wanted = KernelModule::name_of(name);
-        self.kernel_modules.iter().find(|module| module.name() == wanted)
+        let named = || self.kernel_modules.iter().filter(|module| module.name() == wanted);
+        if name.contains('/') {
+            let found = self.files.resolve(name);
+            let path = found.as_deref().unwrap_or(name);
+            let there = self.kernel_modules.iter().find(|module| module.file().name() == path);
+            return there.ok_or_else(|| NoModule::at(name, named().map(|module| module.file().name())));
+        }
+        sole(name, named().map(|module| (module, module.file())))
     }
 
     /// The start of the kernel's text, from which a plain number in `offset =` counts: the symbol `_text`, else the
@@ -323,11 +383,13 @@ impl Target {
         self.image.plan().linux.is_some()
     }
 
-    /// The symbol of an address by itself as D shows it: those of Linux have their module, as in
-    /// ``vmlinux`do_exit+0x1``.
+    /// The symbol of an address by itself as D shows it, with its module: ``vmlinux`do_exit+0x1``.
     #[must_use]
     pub fn d_symbol(&self, address: u64) -> Option<String> {
-        let name = self.symbol(CodePointer::At(address))?;
-        Some(if self.is_linux() { format!("{}`{name}", self.kernel_name()) } else { name })
+        let at = CodePointer::At(address);
+        match self.kernel_symbol(at) {
+            Some(name) => Some(format!("{}`{name}", self.kernel_name())),
+            None => self.symbol(at).map(|name| name.replacen(':', "`", 1)),
+        }
     }
 }

@@ -30,8 +30,10 @@ pub fn modules(target: &Target, core: &Core, profile: &dyn OsProfile) -> Vec<Loa
     found.sort_by(|a, b| (a.base, &a.name).cmp(&(b.base, &b.name)));
     let with_file = |module: Module| {
         let file = match module.kind {
-            ModuleKind::Kernel => target.kernel_module_named(&module.name).map(|known| known.file().name()),
-            ModuleKind::User => target.module(&module.name).map(|known| known.name()),
+            ModuleKind::Kernel => {
+                target.kernel_module_named(&module.name).ok().map(|known| known.file().name())
+            }
+            ModuleKind::User => target.module(&module.name).ok().map(|known| known.name()),
         };
         Loaded { file: file.map(str::to_owned), module }
     };
