@@ -342,7 +342,7 @@ fn an_aggregation_has_one_entry_for_all_addresses_of_a_function_or_module() {
     assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
     assert!(found.len() > 5, "{found:?}");
     let sum = found.iter().map(|(_, count)| count).sum();
-    assert_eq!(counts("mod(arg0)", ""), [("kernel".to_owned(), sum)]);
+    assert_eq!(counts("mod(arg0)", ""), [("vmlinux".to_owned(), sum)]);
 }
 
 #[test]

@@ -28,12 +28,6 @@ pub trait Symbolize {
         None
     }
 
-    /// Whether D shows the symbols of this module without its name, as those of a kernel that is all there is.
-    fn is_plain(&self, kind: Kind, module: &str) -> bool {
-        let _ = (kind, module);
-        false
-    }
-
     /// The source line of an address in a module, as `file.c:123`, for stack records of this kind; `None` if it is not
     /// known.
     fn line(&self, kind: Kind, module: &str, address: u64) -> Option<String> {

@@ -65,20 +65,18 @@ impl Code {
         let kind = if self.user { Kind::UserStack } else { Kind::KernelStack };
         let Some((module, address)) = self.stack.place(frame, WIDTH) else { return number() };
         let file = module.name.rsplit('/').next().unwrap_or_default();
-        let is_plain = symbols.is_plain(kind, &module.name);
         if form == SymbolForm::Module {
-            return if is_plain { "kernel" } else { file }.to_owned();
+            return file.to_owned();
         }
-        let before = if is_plain { String::new() } else { format!("{file}`") };
         let back = frame.ip.wrapping_sub(module.base).wrapping_sub(address);
         match (symbols.frame(kind, &module.name, address), form) {
-            (Some((name, _)), SymbolForm::Symbol) => format!("{before}{name}"),
+            (Some((name, _)), SymbolForm::Symbol) => format!("{file}`{name}"),
             (Some((name, offset)), _) => match offset.wrapping_add(back) {
-                0 => format!("{before}{name}"),
-                offset => format!("{before}{name}+{offset:#x}"),
+                0 => format!("{file}`{name}"),
+                offset => format!("{file}`{name}+{offset:#x}"),
             },
             (None, _) if module.base == 0 => number(),
-            (None, _) => format!("{before}+{:#x}", address.wrapping_add(back)),
+            (None, _) => format!("{file}`+{:#x}", address.wrapping_add(back)),
         }
     }
 }
@@ -99,10 +97,6 @@ mod tests {
             let known = [(Kind::UserStack, "/bin/prog"), (Kind::KernelStack, "k")];
             known.contains(&(kind, module)).then(|| ("main".to_owned(), into))
         }
-
-        fn is_plain(&self, _: Kind, module: &str) -> bool {
-            module == "k"
-        }
     }
 
     #[test]
@@ -121,7 +115,7 @@ mod tests {
     #[test]
     fn the_module_of_an_address_is_the_one_that_was_noted() {
         let shown = |user, module| Code::one(0x1014, true, user, module).symbol(SymbolForm::Address, &Names);
-        assert_eq!(shown(false, Some(("k", 0))), "main+0x4");
+        assert_eq!(shown(false, Some(("k", 0))), "k`main+0x4");
         assert_eq!(shown(true, Some(("/bin/prog", 0))), "prog`main+0x4");
         assert_eq!(shown(true, Some(("/bin/other", 0x1000))), "other`+0x14");
         assert_eq!(shown(true, None), "0x1014");

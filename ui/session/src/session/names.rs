@@ -130,10 +130,6 @@ impl Symbolize for Names<'_> {
         self.target.d_symbol(address)
     }
 
-    fn is_plain(&self, kind: Kind, module: &str) -> bool {
-        kind == Kind::KernelStack && module == self.target.kernel_name() && !self.target.is_linux()
-    }
-
     fn frame(&self, kind: Kind, module: &str, address: u64) -> Option<(String, u64)> {
         let of_module = || match kind {
             Kind::UserStack => None,
