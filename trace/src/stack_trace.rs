@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use crate::bytes::{DecodeError, Reader};
 use crate::log_prefix::Token;
 use crate::printable::Printable;
+use crate::watch::WatchItem;
 
 /// The header: the probe point whose handler was traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceHead<'a> {
     /// `name =` of the program.
     pub module: &'a [u8],
-    /// The probe point's offset from the start of its module.
+    /// The probe point's offset from the start of its module; the first address or port of a watchpoint.
     pub offset: u64,
     /// `id =` of the program.
     pub id: u32,
@@ -46,7 +47,7 @@ impl TraceHead<'_> {
 pub struct StackTrace {
     /// `name =` of the program.
     pub module: Vec<u8>,
-    /// The probe point's offset from the start of its module.
+    /// The probe point's offset from the start of its module; the first address or port of a watchpoint.
     pub offset: u64,
     /// `id =` of the program.
     pub id: u32,
@@ -108,13 +109,17 @@ impl StackTrace {
         Ok(Self { module, offset, id, major, minor, records })
     }
 
-    /// As lines, each with a line end before it. Empty parts of a scope are left out.
+    /// As lines, each with a line end before it. Empty parts of a scope are left out. `watch` is that of the record.
     #[must_use]
-    pub fn to_text(&self, width: u8) -> String {
+    pub fn to_text(&self, width: u8, watch: Option<&WatchItem>) -> String {
         let none = if width == 64 { u64::MAX } else { u64::from(u32::MAX) };
         let Self { offset, id, major, minor, .. } = self;
         let module = Printable(&self.module);
-        let mut out = format!("\n  {module}+{offset:#x} id {id} ({},{})", *major as i32, *minor as i32);
+        let place = match watched(watch) {
+            Some(what) => format!("{module} {what} {offset:#x}"),
+            None => format!("{module}+{offset:#x}"),
+        };
+        let mut out = format!("\n  {place} id {id} ({},{})", *major as i32, *minor as i32);
         for record in &self.records {
             let TraceRecord { code, parm1, parm2, handler, .. } = record;
             let caught = if *handler == none { String::new() } else { format!(", caught at {handler}") };
@@ -138,9 +143,10 @@ impl StackTrace {
         out
     }
 
-    /// As JSON: values are hexadecimal strings, instruction indices are numbers, a missing address is `null`.
+    /// As JSON: values are hexadecimal strings, instruction indices are numbers, a missing address is `null`. `watch` is that
+    /// of the record.
     #[must_use]
-    pub fn to_json(&self, width: u8) -> Value {
+    pub fn to_json(&self, width: u8, watch: Option<&WatchItem>) -> Value {
         let none = if width == 64 { u64::MAX } else { u64::from(u32::MAX) };
         let address = |at: u64| if at == none { Value::Null } else { json!(at) };
         let hex = |value: u64| format!("{value:#x}");
@@ -159,11 +165,16 @@ impl StackTrace {
             })
         };
         json!({
-            "module": String::from_utf8_lossy(&self.module), "offset": hex(self.offset), "id": self.id,
+            "module": String::from_utf8_lossy(&self.module), watched(watch).unwrap_or("offset"): hex(self.offset), "id": self.id,
             "major": self.major, "minor": self.minor,
             "records": self.records.iter().map(record).collect::<Vec<_>>(),
         })
     }
+}
+
+/// What the offset of a watchpoint is.
+fn watched(watch: Option<&WatchItem>) -> Option<&'static str> {
+    watch.map(|watch| if watch.access.is_port() { "port" } else { "address" })
 }
 
 fn record(r: &mut Reader<'_>, width: u8) -> Result<TraceRecord, DecodeError> {

@@ -21,9 +21,9 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Commits the stack trace that was made.
-    pub fn commit_trace(&mut self, header: &Header) {
-        let record = RecordView { header: *header, name: &self.name, watch: None, data: &self.trace };
+    /// Commits the stack trace that was made; `watch` is the access that it is of.
+    pub fn commit_trace(&mut self, header: &Header, watch: Option<&WatchItem>) {
+        let record = RecordView { header: *header, name: &self.name, watch, data: &self.trace };
         self.channels.commit(&record);
     }
 }
@@ -64,7 +64,7 @@ impl Interposer {
         let record = RecordView { header, name: &self.recorder.name, watch, data: self.runner.vm.log() };
         self.recorder.channels.commit(&record);
         if self.runner.vm.stack_trace().is_some() {
-            self.record_trace(header, index);
+            self.record_trace(header, index, watch);
         }
         if self.recorder.stacks.any() {
             self.record_stacks(core, header, index);
@@ -139,7 +139,7 @@ impl Interposer {
 
     /// Commits the stack trace of the handler whose record is `data`, with codes (0,0) as DProbes did.
     #[cold]
-    fn record_trace(&mut self, data: Header, index: u32) {
+    fn record_trace(&mut self, data: Header, index: u32, watch: Option<&WatchItem>) {
         let Some(trace) = self.runner.vm.stack_trace() else { return };
         self.stats.traces_dropped += u64::from(trace.dropped);
         if trace.count == 0 {
@@ -158,6 +158,6 @@ impl Interposer {
         head.encode(data.width, trace.count, &mut self.recorder.trace);
         self.recorder.trace.extend_from_slice(trace.records);
         let header = Header { kind: Kind::StackTrace, major: 0, minor: 0, ..data };
-        self.recorder.commit_trace(&header);
+        self.recorder.commit_trace(&header, watch);
     }
 }

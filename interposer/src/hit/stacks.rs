@@ -69,7 +69,7 @@ impl Interposer {
             self.recorder.trace.clear();
             stack.encode(data.width, &mut self.recorder.trace);
             let header = Header { kind, exception: None, termination: 0, ..data };
-            self.recorder.commit_trace(&header);
+            self.recorder.commit_trace(&header, None);
         }
     }
 }

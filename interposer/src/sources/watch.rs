@@ -8,17 +8,22 @@ use trapline_emu::{Core, Watch, WatchKind};
 const REGISTERS: usize = 4;
 
 /// Whether a debug register can hold the range: 1, 2, 4 or 8 bytes, aligned to their size (SDM volume 3, 17.2.5); for
-/// execution one byte.
+/// execution one byte, for ports no more than `in` and `out` move.
 fn fits_hardware(watch: &Watch) -> bool {
     let Some(size) = (watch.high - watch.low).checked_add(1) else { return false };
-    let wide = watch.kind != WatchKind::Execute;
-    watch.low.is_multiple_of(size) && (size == 1 || wide && matches!(size, 2 | 4 | 8))
+    let most = match watch.kind {
+        WatchKind::Execute => 1,
+        WatchKind::Io => 4,
+        WatchKind::Write | WatchKind::ReadWrite => 8,
+    };
+    watch.low.is_multiple_of(size) && size <= most && matches!(size, 1 | 2 | 4 | 8)
 }
 
 /// The valid ranges of a watch, for messages.
 fn allowed(kind: WatchKind) -> &'static str {
     match kind {
         WatchKind::Execute => "1 byte",
+        WatchKind::Io => "1, 2 or 4 ports, aligned to their number",
         _ => "1, 2, 4 or 8 bytes, aligned to their size",
     }
 }

@@ -37,7 +37,7 @@ impl<W: Write> Sink for DtraceSink<W> {
             return writeln!(self.out);
         }
         if let Some(trace) = stack_trace(record) {
-            return writeln!(self.out, "{}", trace.to_text(h.width).trim_start_matches('\n'));
+            return writeln!(self.out, "{}", trace.to_text(h.width, record.watch).trim_start_matches('\n'));
         }
         let (id, name) = match symbols.probe(h.probe) {
             Some(probe) => (probe.id, format!("{}:{}", probe.name.function, probe.name.name)),

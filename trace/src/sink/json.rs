@@ -192,7 +192,7 @@ impl<W: Write> Sink for JsonSink<W> {
             line.add("exception", json!({"code": code, "parm1": parm1, "parm2": parm2, "line": e.line}));
         }
         if let Some(trace) = stack_trace(record) {
-            line.add("trace", trace.to_json(h.width));
+            line.add("trace", trace.to_json(h.width, record.watch));
         }
         if let Some(frames) = guest_stack(record, symbols) {
             line.add("frames", frames);

@@ -127,7 +127,7 @@ impl<W: Write> Sink for TextSink<W> {
         }
         let frames = guest_stack(record, symbols);
         match (stack_trace(record), &self.templates) {
-            (Some(trace), _) => text.push_str(&trace.to_text(h.width)),
+            (Some(trace), _) => text.push_str(&trace.to_text(h.width, record.watch)),
             _ if frames.is_some() => {
                 for line in frames.iter().flatten() {
                     text.push_str(&format!("\n              {}", harmless(line)));
