@@ -55,9 +55,11 @@ fn with_defines_joined(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
             define = name;
         }
         let is_define = key || define.to_str().is_some_and(|text| text.starts_with("-D") && text.len() > 2);
-        let has_value = define.to_string_lossy().contains('=');
+        let has_sign = define.to_string_lossy().contains('=');
         let equals = |next: &OsString| next.to_str().is_some_and(|text| text.starts_with('='));
-        if let Some(equals) = args.next_if(|next| is_define && !has_value && equals(next)) {
+        if is_define && define.to_string_lossy().ends_with('=') {
+            define.push(args.next().unwrap_or_default());
+        } else if let Some(equals) = args.next_if(|next| is_define && !has_sign && equals(next)) {
             define.push(&equals);
             if equals == "=" {
                 define.push(args.next().unwrap_or_default());
@@ -185,6 +187,8 @@ mod tests {
         };
         assert_eq!(joined("t check -D key = value p.rpn"), "t check -D key=value p.rpn");
         assert_eq!(joined("t check -D key =value p.rpn"), "t check -D key=value p.rpn");
+        assert_eq!(joined("t check -D key= value p.rpn"), "t check -D key=value p.rpn");
+        assert_eq!(joined("t check -Dkey= 5 p.rpn"), "t check -Dkey=5 p.rpn");
         assert_eq!(joined("t check -Dkey = 5 p.rpn"), "t check -Dkey=5 p.rpn");
         assert_eq!(joined("t check --define key = 5"), "t check --define key=5");
         for same in ["t check -D key=value p.rpn", "t check -D key p.rpn", "t run x --group = a", "t -D"] {

@@ -183,11 +183,23 @@ pub fn insert(
     let mut targeted = false;
     for command in commands {
         let command = command?;
-        if let Command::Insert { program, .. } = &command {
+        let mut logmax = None;
+        if let Command::Insert { name, program, .. } = &command {
             talk.remarks(&program.warnings);
+            logmax = Some((name.clone(), program.header.logmax));
         }
         targeted |= names_target(&command);
         said(&session.apply(command).map_err(|error| refused(args, error))?, talk);
+        // The default is meant by nobody.
+        if let Some((name, logmax)) =
+            logmax.filter(|(_, logmax)| *logmax > trapline_rpn::FileHeader::default().logmax)
+            && !session.holds(logmax as usize)
+        {
+            talk.note(&format!(
+                "{name}: a record of logmax = {logmax} bytes does not fit a sub-buffer of the channel and is lost; \
+                 --channel SIZE makes them larger"
+            ));
+        }
     }
     if needs_target && !targeted {
         return Err(no_effect::unused_target());

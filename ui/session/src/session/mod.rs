@@ -289,6 +289,11 @@ impl Session {
         self.interposer.as_mut().map(|interposer| interposer.channels().counts()).unwrap_or_default()
     }
 
+    /// Whether a record with this many bytes of data fits the channel; one that does not is lost.
+    pub fn holds(&mut self, data: usize) -> bool {
+        self.interposer.as_mut().is_none_or(|interposer| interposer.channels().holds(0, data))
+    }
+
     /// Whether all handlers that are inserted only observe, so that the guest runs as it would without them.
     pub fn observe_only(&self) -> bool {
         self.interposer.as_ref().is_none_or(Interposer::observe_only)
