@@ -149,7 +149,8 @@ impl<T> Calls<T> {
     }
 
     /// The calls whose frames are gone when a hit comes, innermost first: the stack pointer is above that of their entry, or
-    /// equal at another entry.
+    /// equal at another entry. The call that returns is not one of them, also where the probe fires when the `ret` has been
+    /// executed, so that its frame is gone: it is the outermost one of its function.
     pub fn gone(&mut self, thread: Thread, hit: &Hit, step: Step) -> Vec<T> {
         let (cs, sp) = hit.stack;
         let Some(stack) = self.threads.get_mut(&thread).filter(|_| sp != 0) else { return Vec::new() };
@@ -159,7 +160,16 @@ impl<T> Calls<T> {
             // A return, and whatever is hit at the entry too, has the stack pointer of its own entry.
             below.is_some_and(|distance| distance > 0 || step == Step::Entry)
         };
-        let live = stack.calls.iter().rposition(|call| !is_gone(call)).map_or(0, |at| at + 1);
+        let mut live = stack.calls.iter().rposition(|call| !is_gone(call)).map_or(0, |at| at + 1);
+        if step == Step::Return {
+            let own = what(hit);
+            // One that fires at the `ret` has the stack pointer of its entry; those of programs fire behind it.
+            let in_program = hit.part(|p| &p.provider).starts_with("pid");
+            let last = live.checked_sub(1).and_then(|at| stack.calls.get(at));
+            let at_ret = last.is_some_and(|call| !in_program && call.what == own && call.stack == hit.stack);
+            let returning = stack.calls.iter().skip(live).position(|call| call.what == own);
+            live += returning.filter(|_| !at_ret).map_or(0, |at| at + 1);
+        }
         if live < stack.calls.len() {
             // What was too deep is above them.
             stack.deeper = 0;
@@ -289,6 +299,36 @@ mod tests {
         // An entry at the place of another call.
         assert_eq!(calls.gone(T, &at(hit("b", "entry", 5), 0x8f00), Step::Entry), [2, 1]);
         assert_eq!(calls.innermost(T), Some(&0));
+    }
+
+    #[test]
+    fn a_return_that_fires_behind_the_instruction_has_its_entry() {
+        let at = |hit: Hit, provider: &str, sp| {
+            let probe = hit.probe.as_deref().cloned().unwrap();
+            let probe = Some(Arc::new(ProbeName { provider: Arc::from(provider), ..probe }));
+            Hit { stack: (8, sp), probe, ..hit }
+        };
+        for (provider, frame) in [("pid7", 0x100), ("fbt", 0x100), ("pid7", 8)] {
+            let mut calls = Calls::default();
+            // The second and the third are of one function; `c` ended by a jump to elsewhere.
+            for (n, name) in ["a", "b", "b", "c"].into_iter().enumerate() {
+                calls.enter(T, &at(hit(name, "entry", n as u64), provider, 0x9000 - frame * n as u64), n);
+            }
+            for (n, name, ended) in [(2, "b", [3, 2].as_slice()), (1, "b", &[1]), (0, "a", &[0])] {
+                let back = at(hit(name, "return", 9 - n), provider, 0x9008 - frame * n);
+                let mut left = calls.gone(T, &back, Step::Return);
+                left.extend(calls.leave(T, &back));
+                assert_eq!(left, ended, "{provider}");
+            }
+            assert_eq!(calls.unmatched, 0);
+        }
+        // At the `ret` itself, the stale call of the same function above is not the one that returns.
+        let mut calls = Calls::default();
+        for (n, sp) in [0x9000, 0x8f00].into_iter().enumerate() {
+            calls.enter(T, &at(hit("a", "entry", n as u64), "fbt", sp), n);
+        }
+        let back = at(hit("a", "return", 5), "fbt", 0x9000);
+        assert_eq!((calls.gone(T, &back, Step::Return), calls.leave(T, &back)), (vec![1], vec![0]));
     }
 
     #[test]
