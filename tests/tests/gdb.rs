@@ -155,6 +155,58 @@ python print('end', monitor('info').replace('\n', ' | '))
     assert_eq!(told(&out, "again"), "True", "{out}");
 }
 
+/// Hits in other processes stop nothing, and no command shows one of those: gdb would take its registers and memory for those
+/// of the process. `schedule` runs in seven processes.
+#[test]
+fn gdb_sees_one_process_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let asks = folder.path().join("asks.rpn");
+    let text = std::fs::read_to_string(root().join("tests/field/exit-1/asks.rpn")).unwrap();
+    std::fs::write(&asks, text.replace("do_fork", "schedule")).unwrap();
+    let stops = r#"
+seen = set()
+def look():
+    seen.add((gdb.selected_thread().ptid[1], len(gdb.selected_inferior().threads())))
+def stops():
+    for _ in range(6):
+        quiet('continue')
+        look()
+    for _ in range(3):
+        quiet('reverse-continue')
+        look()
+stops()
+"#;
+    let out = gdb(
+        "embedded:ia32 --mem 32M --user ping",
+        &format!(
+            r#"
+python first = int(monitor('info').split()[1])
+monitor probe fbt::schedule:entry
+python
+{stops}
+for n in range(0, 400000, 20000):
+    said = monitor('at %d' % (first + n))
+    monitor('here')
+    quiet('reverse-stepi')
+    look()
+    if 'another process runs there' in said: print('told', 'ping' in said or 'process 5' in said)
+print('all', seen)
+end
+monitor noprobe
+monitor probe fbt::schedule:entry /pid == 6/
+python quiet('monitor at %d' % first); quiet('monitor here'); quiet('reverse-stepi')
+continue
+"#
+        ),
+    );
+    assert_eq!(told(&out, "all"), "{(5, 1)}", "{out}");
+    assert_eq!(told(&out, "told"), "True", "{out}");
+    assert!(out.contains("process 5 ends here"), "{out}");
+    let args = format!("embedded:ia32 --mem 32M --user ping -p {}", asks.display());
+    let out = gdb(&args, &format!("python\n{stops}\nprint('all', seen)\nend"));
+    assert_eq!(told(&out, "all"), "{(5, 1)}", "{out}");
+}
+
 #[test]
 fn gdb_stops_at_probes_both_ways_and_writes_only_to_a_live_run() {
     let folder = tempfile::tempdir().unwrap();

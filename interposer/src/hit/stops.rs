@@ -36,6 +36,8 @@ pub struct NotedHit {
     pub whole: bool,
     /// Whether it has asked for a debugger, by `exit 1`.
     pub asks_debugger: bool,
+    /// The process that runs, in the kernel too, if that is known.
+    pub process: Option<u32>,
 }
 
 impl Stops {
@@ -107,7 +109,8 @@ impl Interposer {
         if let Some(noted) = &mut self.noted {
             let whole = !matches!(outcome.termination, Termination::Abort | Termination::Exception);
             let asks_debugger = outcome.termination == Termination::ExitTo(1);
-            noted.push(NotedHit { program, probe, at: core.moment(), whole, asks_debugger });
+            let process = self.profile.as_deref().map(|profile| profile.tgid(core));
+            noted.push(NotedHit { program, probe, at: core.moment(), whole, asks_debugger, process });
         }
     }
 

@@ -200,11 +200,16 @@ impl Debuggee {
         self.timeline.session()
     }
 
-    /// The stop points: those of breakpoints, those of probes, and that of handlers that ask for a debugger.
+    /// The stop points: those of breakpoints, those of probes, and that of handlers that ask for a debugger. Of one process, hits
+    /// in others do not stop the run.
     pub(crate) fn points(&self) -> Vec<StopPoint> {
         let own = self.breakpoints.iter().map(Breakpoint::point);
-        let probes = self.probes.iter().map(|probe| probe.point.clone());
-        own.chain(probes).chain(self.session().debugger_point()).collect()
+        let hits = self.probes.iter().map(|probe| probe.point.clone()).chain(self.session().debugger_point());
+        let within = |hit| match &self.user {
+            Some(user) => StopPoint::In(user.tgid(), Box::new(hit)),
+            None => hit,
+        };
+        own.chain(hits.map(within)).collect()
     }
 
     /// The names of the programs of the probes whose stop points were met in the last search.
@@ -409,7 +414,8 @@ impl Debuggee {
                 self.changed |= self.timeline.inputs_at() != before;
                 self.cancel.store(false, Ordering::SeqCst);
                 self.settle().map_err(|error| error.to_string())?;
-                said
+                let note = self.stay_in_process()?;
+                said.map(|said| Said { lines: said.lines.into_iter().chain(note).collect() })
             }
         }
     }
@@ -450,7 +456,29 @@ impl Debuggee {
         let went = self.timeline.goto(position).and_then(|_| self.settle());
         self.cancel.store(false, Ordering::SeqCst);
         went.map_err(|error| error.to_string())?;
-        Ok(Said { lines: self.timeline.place().lines() })
+        let note = self.stay_in_process()?;
+        let mut lines = self.timeline.place().lines();
+        lines.extend(note);
+        Ok(Said { lines })
+    }
+
+    /// Where another process runs than the one that is debugged, gdb would take its registers and memory for those of that one:
+    /// goes back to where that one ran last.
+    fn stay_in_process(&mut self) -> Result<Option<String>, String> {
+        let Some(user) = self.user.as_ref().filter(|user| !user.is_current(self.timeline.session().core()))
+        else {
+            return Ok(None);
+        };
+        let before = user.back(&mut self.timeline, None).map_err(|error| error.to_string())?;
+        if !before {
+            user.enter_at(&mut self.timeline, user.first()).map_err(|error| error.to_string())?;
+        }
+        let place = self.timeline.place().lines().join(" ");
+        let side = if before { "it was last" } else { "it runs first" };
+        Ok(Some(format!(
+            "another process runs there; process {} is shown where {side}: {place}",
+            user.tgid()
+        )))
     }
 
     fn stay(&mut self) -> Said {

@@ -110,6 +110,11 @@ impl User {
         core.env().cpl() == 3 && self.profile.tgid(core) == self.tgid
     }
 
+    /// Whether the process runs, in user mode or in the kernel.
+    pub fn is_current(&self, core: &Core) -> bool {
+        self.profile.tgid(core) == self.tgid
+    }
+
     /// Whether the process is about to end.
     pub fn ends(&self, session: &Session) -> bool {
         let core = session.core();
@@ -183,7 +188,10 @@ impl User {
     }
 
     /// Goes to the first state of an instruction count in which the process runs in user mode; false if there is none.
-    fn enter_at(&self, timeline: &mut Timeline, icount: u64) -> Result<bool, TravelError> {
+    ///
+    /// # Errors
+    /// The run cannot be followed.
+    pub fn enter_at(&self, timeline: &mut Timeline, icount: u64) -> Result<bool, TravelError> {
         timeline.goto(Position::At { icount, ordinal: 0 })?;
         // The first state with this count may precede the return.
         while !self.runs(timeline.session().core()) && timeline.session().icount() == icount {

@@ -33,6 +33,8 @@ pub enum StopPoint {
     FiringOf(Vec<ProgramId>),
     /// A handler asks for a debugger: `exit 1`.
     AsksDebugger,
+    /// One of those two while this process runs, in user mode or in the kernel.
+    In(u32, Box<StopPoint>),
     /// The processor has returned to user mode.
     UserMode,
 }
@@ -99,10 +101,23 @@ pub struct Search {
 
 /// Whether it is met where a handler runs.
 fn is_hit(point: &StopPoint) -> bool {
-    matches!(
-        point,
-        StopPoint::AnyHit | StopPoint::HitOf(_) | StopPoint::FiringOf(_) | StopPoint::AsksDebugger
-    )
+    match point {
+        StopPoint::AnyHit | StopPoint::HitOf(_) | StopPoint::FiringOf(_) | StopPoint::AsksDebugger => true,
+        StopPoint::In(_, point) => is_hit(point),
+        StopPoint::Watch(_) | StopPoint::Read { .. } | StopPoint::UserMode => false,
+    }
+}
+
+/// Whether a hit is met by a stop point.
+fn meets(hit: &NotedHit, point: &StopPoint) -> bool {
+    match point {
+        StopPoint::AnyHit => true,
+        StopPoint::HitOf(programs) => programs.contains(&hit.program),
+        StopPoint::FiringOf(programs) => hit.whole && programs.contains(&hit.program),
+        StopPoint::AsksDebugger => hit.asks_debugger,
+        StopPoint::In(process, point) => hit.process == Some(*process) && meets(hit, point),
+        StopPoint::Watch(_) | StopPoint::Read { .. } | StopPoint::UserMode => false,
+    }
 }
 
 /// Whether it is met after an instruction.
@@ -273,14 +288,9 @@ impl Search {
     /// Handlers have run.
     pub fn hits(&mut self, noted: &[NotedHit]) {
         for hit in noted {
-            let of = |point: &StopPoint| match point {
-                StopPoint::AnyHit => true,
-                StopPoint::HitOf(programs) => programs.contains(&hit.program),
-                StopPoint::FiringOf(programs) => hit.whole && programs.contains(&hit.program),
-                StopPoint::AsksDebugger => hit.asks_debugger,
-                StopPoint::Watch(_) | StopPoint::Read { .. } | StopPoint::UserMode => false,
-            };
-            if let Some(point) = self.points.iter().position(of) {
+            let met =
+                (0..self.points.len()).filter(|n| self.points.get(*n).is_some_and(|point| meets(hit, point)));
+            for point in met.collect::<Vec<_>>() {
                 self.note(hit.at, point);
             }
         }
