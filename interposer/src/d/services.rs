@@ -145,7 +145,7 @@ impl Runtime {
         values.iter_mut().rev().for_each(|value| *value = stack.pop());
         for (field, value) in fields.iter().zip(values.iter().copied()) {
             match field {
-                Field::Int { .. } => to.int(value),
+                Field::Int { .. } | Field::Float(_) => to.int(value),
                 Field::Symbol(_) | Field::Return(_) => {
                     to.code(&located(*field, value, of_aggregation, world))
                 }

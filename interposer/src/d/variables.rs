@@ -102,7 +102,7 @@ impl Runtime {
                 let text = self.string(value, read);
                 shown(field, |to| to.bytes(&text), symbols)
             }
-            Field::Int { .. } => shown(field, |to| to.int(value), symbols),
+            Field::Int { .. } | Field::Float(_) => shown(field, |to| to.int(value), symbols),
             Field::Return(_) => value.to_string(),
             Field::Symbol(_) => symbols.address(value).unwrap_or_else(|| format!("{value:#x}")),
             Field::Bytes(_) | Field::Stack => format!("{value:#x}"),

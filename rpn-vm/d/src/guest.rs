@@ -145,10 +145,24 @@ pub enum ArgumentType {
 pub struct GuestArgument {
     /// Its type.
     pub ty: ArgumentType,
-    /// The number of the argument that holds it.
-    pub number: u8,
-    /// Whether the next one holds its upper half.
-    pub pair: bool,
+    /// Where its value is.
+    pub place: ArgumentPlace,
+}
+
+/// Where the value of an argument is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArgumentPlace {
+    /// In the words of arguments.
+    Words {
+        /// The number of the argument that holds it.
+        number: u8,
+        /// Whether the next one holds its upper half.
+        pair: bool,
+    },
+    /// In a register for floating-point numbers, by its name.
+    Register(&'static str),
+    /// It is passed in parts, or what is before it hides where it is.
+    Unknown,
 }
 
 /// The typed arguments of the probes that a description names.

@@ -36,8 +36,8 @@ mod types;
 pub use compile::{Compiled, CompiledClause, Compiler, MacroVariable, compile};
 pub use error::Error;
 pub use guest::{
-    ArgumentType, GuestArgument, GuestArguments, GuestMember, GuestSymbol, GuestType, GuestTypeId, NoTypes,
-    TypeTag, Types,
+    ArgumentPlace, ArgumentType, GuestArgument, GuestArguments, GuestMember, GuestSymbol, GuestType,
+    GuestTypeId, NoTypes, TypeTag, Types,
 };
 pub use headers::header;
 pub use markers::file_of;

@@ -255,6 +255,8 @@ pub(crate) fn field(types: &TypeTable, ty: TypeId) -> Field {
         },
         _ if types.is_return_address(ty) => Field::Return(None),
         Kind::Pointer(_) => Field::Int { size: 8, signed: false },
+        Kind::Float { size } if *size > 8 => Field::Bytes((*size).into()),
+        Kind::Float { size } => Field::Float(*size),
         _ => {
             let (size, signed) = types.int(ty);
             Field::Int { size: size as u8, signed }

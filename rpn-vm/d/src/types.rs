@@ -229,7 +229,8 @@ impl Predeclared {
         for (name, size, signed) in ints {
             types.add(name, Kind::Int { size, signed });
         }
-        for (name, size) in [("float", 4), ("double", 8), ("long double", 16)] {
+        let extended = if model == Model::Ilp32 { 12 } else { 16 };
+        for (name, size) in [("float", 4), ("double", 8), ("long double", extended)] {
             types.add(name, Kind::Float { size });
         }
         types.add("string", Kind::Str);
@@ -460,6 +461,7 @@ impl TypeTable {
         match self.kind(id) {
             Kind::Sou(n) => self.sous.get(*n).map_or(1, |sou| sou.align),
             Kind::Str | Kind::Void | Kind::Nothing | Kind::Function { .. } => 1,
+            Kind::Float { size: 16 } => 16,
             // The i386 ABI aligns members of eight bytes to four.
             _ => self.size(id).clamp(1, self.model.word()),
         }
@@ -494,7 +496,7 @@ impl TypeTable {
 
     /// Whether a value of it is handled by its address: arrays, structs, unions, strings.
     pub fn by_reference(&self, id: TypeId) -> bool {
-        matches!(self.kind(id), Kind::Array { .. } | Kind::Sou(_) | Kind::Str)
+        matches!(self.kind(id), Kind::Array { .. } | Kind::Sou(_) | Kind::Str) || self.is_long_double(id)
     }
 
     pub fn is_string(&self, id: TypeId) -> bool {
@@ -546,6 +548,11 @@ impl TypeTable {
     /// An array of characters, which counts as a string where one is asked for.
     pub fn is_char_array(&self, id: TypeId) -> bool {
         matches!(self.kind(id), Kind::Array { of, .. } if matches!(self.kind(*of), Kind::Int { size: 1, .. }))
+    }
+
+    /// A floating-point number that does not fit into a word of D: it is handled by its address, as a struct is.
+    pub fn is_long_double(&self, id: TypeId) -> bool {
+        matches!(self.kind(id), Kind::Float { size } if *size > 8)
     }
 
     /// A pointer to characters.

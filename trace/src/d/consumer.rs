@@ -10,8 +10,8 @@ use super::record::{Reader, Snapshot, SnapshotEntry, Value};
 use super::sort::{Sorting, sort_leading};
 use super::tables::{Action, AggKind, Aggregation, Record, Tables};
 use super::values::{
-    Firing, ShowSymbols, date, date_of_mail, fault, float, int_width, named, shown_value, trace_width,
-    value_text,
+    Firing, ShowSymbols, date, date_of_mail, fault, float, float_text, int_width, named, shown_value,
+    trace_width, value_text,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -299,6 +299,10 @@ impl Consumer {
                 }
                 number(out, &c, field, *value, width, None);
             }
+            (Field::Float(size), Value::Int(value)) => {
+                let width = if self.options.quiet { 0 } else { 20 };
+                out.extend_from_slice(format!("{:>width$}", float_text(*value, size)).as_bytes());
+            }
             (Field::Return(None), Value::Code(code)) => {
                 self.trace(ADDRESS, &Value::Int(code.first()), symbols, out);
             }
@@ -326,6 +330,9 @@ impl Consumer {
                 out.push(b' ');
                 let shown = if normal > 1 { value / normal } else { *value };
                 number(out, &c, Field::Int { size, signed }, shown, int_width(size), None);
+            }
+            (Field::Float(size), Value::Int(value)) => {
+                out.extend_from_slice(format!(" {:>16}", float_text(*value, size)).as_bytes());
             }
             (Field::Symbol(form) | Field::Return(Some(form)), Value::Code(code)) => {
                 let shown = code.symbol(form, symbols);

@@ -10,6 +10,8 @@ pub enum Field {
         /// Whether it has a sign.
         signed: bool,
     },
+    /// A floating-point number of this many bytes, 2, 4 or 8; its bits are written as an integer.
+    Float(u8),
     /// A string: its length in four bytes, then its bytes.
     Str,
     /// This many bytes of memory: their number in four bytes, then the bytes.

@@ -2,6 +2,8 @@
 
 use super::record::Value;
 use super::tables::{PrintMember, PrintType};
+use crate::float::Float;
+use crate::hex::{HexStyle, hex};
 use std::fmt::Write as _;
 
 /// Bytes of a line of a dump.
@@ -121,11 +123,20 @@ fn show(
             }
             let _ = write!(out, "{:indent$}}}", "", indent = INDENT + depth);
         }
-        PrintType::Other(size) => {
-            let shown = bytes.get(..*size as usize).unwrap_or(bytes);
-            out.extend(shown.iter().map(|byte| format!("{byte:02x}")));
+        PrintType::Float(size) => {
+            let float = bytes.get(..*size as usize).and_then(Float::of);
+            out.push_str(&float.map_or_else(|| unshown(bytes, *size), |float| float.to_string()));
         }
+        PrintType::Other(size) => out.push_str(&unshown(bytes, *size)),
     }
+}
+
+/// Bytes of a value that has no text, so that they cannot be taken for a number.
+fn unshown(bytes: &[u8], size: u32) -> String {
+    let size = size as usize;
+    let shown = bytes.get(..size.min(LINE)).unwrap_or(bytes);
+    let more = if size > LINE { " .." } else { "" };
+    format!("{{{size} bytes: {}{more}}}", hex(shown, HexStyle::Spaced))
 }
 
 /// Whether a member holds nothing but zeroes; dtrace(1) leaves those out.
@@ -143,7 +154,7 @@ fn size(ty: &PrintType) -> usize {
         PrintType::Int { size, .. } | PrintType::Enum { size, .. } | PrintType::Pointer(size) => {
             (*size).into()
         }
-        PrintType::Text(size) | PrintType::Other(size) => *size as usize,
+        PrintType::Text(size) | PrintType::Float(size) | PrintType::Other(size) => *size as usize,
         PrintType::Array { length, size, .. } => length.saturating_mul(*size) as usize,
         PrintType::Sou { members } => {
             members.iter().map(|member| member.offset as usize + size(&member.ty)).max().unwrap_or(0)

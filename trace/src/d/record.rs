@@ -131,7 +131,7 @@ impl<'b> Reader<'b> {
 
     pub fn value(&mut self, field: Field) -> Option<Value> {
         Some(match field {
-            Field::Int { .. } => Value::Int(self.int()?),
+            Field::Int { .. } | Field::Float(_) => Value::Int(self.int()?),
             Field::Str | Field::Bytes(_) => Value::Bytes(self.bytes()?.to_vec()),
             Field::Stack | Field::Symbol(_) | Field::Return(_) => Value::Code(Code::decode(self.bytes()?)?),
         })

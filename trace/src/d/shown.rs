@@ -7,6 +7,7 @@ use super::record::{Reader, Snapshot, Value};
 use super::sort::sort;
 use super::tables::{Action, Aggregation, Record};
 use super::values::{Firing, ShowSymbols, fault, shown_value};
+use crate::float::Float;
 use crate::hex::{HexStyle, hex};
 use serde_json::{Map, Value as Json, json};
 use std::io;
@@ -54,6 +55,10 @@ fn integer(value: u64, size: u8, signed: bool) -> Json {
 fn datum(field: Field, value: &Value, symbols: ShowSymbols<'_>) -> Json {
     match (field, value) {
         (Field::Int { size, signed }, Value::Int(value)) => integer(*value, size, signed),
+        (Field::Float(size), Value::Int(value)) => match Float::of_word(*value, size) {
+            Some(float) => float.json(),
+            None => Json::Null,
+        },
         (Field::Symbol(form) | Field::Return(Some(form)), Value::Code(code)) => {
             json!(code.symbol(form, symbols))
         }

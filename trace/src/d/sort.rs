@@ -4,6 +4,7 @@ use super::field::Field;
 use super::histogram::{ZERO, edges, quantize_value};
 use super::record::{Reader, Snapshot, SnapshotEntry, Value};
 use super::tables::{AggKind, Aggregation};
+use crate::float::Float;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -89,6 +90,10 @@ fn one_key(field: Field, one: &Value, other: &Value) -> Ordering {
         (Field::Int { size, .. }, Value::Int(one), Value::Int(other)) => {
             let mask = if size >= 8 { u64::MAX } else { (1 << (u32::from(size) * 8)) - 1 };
             (one & mask).cmp(&(other & mask))
+        }
+        (Field::Float(size), Value::Int(one), Value::Int(other)) => {
+            let float = |bits: &u64| Float::of_word(*bits, size);
+            float(one).zip(float(other)).map_or(Ordering::Equal, |(one, other)| one.total_cmp(other))
         }
         (_, Value::Int(one), Value::Int(other)) => one.cmp(other),
         (_, Value::Bytes(one), Value::Bytes(other)) => one.cmp(other),

@@ -6,7 +6,7 @@ use super::histogram::{drawn_buckets, labels};
 use super::record::{Reader, Snapshot, SnapshotEntry, Value};
 use super::sort::sort;
 use super::tables::Aggregation;
-use super::values::{Firing, ShowSymbols, shown_value};
+use super::values::{Firing, ShowSymbols, float_text, shown_value};
 use crate::hex::{HexStyle, hex};
 
 /// An aggregation, sorted as dtrace(1) shows it.
@@ -51,6 +51,7 @@ fn text(field: Field, value: &Value, symbols: ShowSymbols<'_>) -> String {
                 ((value << shift) >> shift).to_string()
             }
         }
+        (Field::Float(size), Value::Int(value)) => float_text(*value, size),
         (Field::Symbol(form) | Field::Return(Some(form)), Value::Code(code)) => code.symbol(form, symbols),
         (Field::Return(None), Value::Code(code)) => code.first().to_string(),
         (_, Value::Int(value)) => value.to_string(),

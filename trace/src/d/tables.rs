@@ -42,6 +42,8 @@ pub enum PrintType {
         /// Whether its values are signed.
         signed: bool,
     },
+    /// A floating-point number of this many bytes.
+    Float(u32),
     /// A type without a form of its own: this many bytes.
     Other(u32),
 }

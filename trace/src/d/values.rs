@@ -6,6 +6,7 @@ use super::histogram::histogram;
 use super::record::{ERROR_PART, Reader};
 use super::sort::deviation;
 use super::tables::{AggKind, Aggregation};
+use crate::float::Float;
 use crate::names::{NamedProbe, ProbeName, Symbolize};
 use crate::record::Header;
 
@@ -114,25 +115,17 @@ pub(super) fn named(symbols: ShowSymbols<'_>, address: u64) -> String {
     symbols.address(address).unwrap_or_else(|| format!("{address:#x}"))
 }
 
-/// A floating-point number, by the bits of its value.
+/// A floating-point number, by the bits of its value, as a conversion shows it.
 pub(super) fn float(c: &Conversion, field: Field, bits: u64, precision: Option<u32>) -> String {
-    let value = match field {
-        Field::Int { size: 4, .. } => f64::from(f32::from_bits(bits as u32)),
-        _ => f64::from_bits(bits),
-    };
-    let digits = precision.unwrap_or(6) as usize;
-    let exponent = |upper: bool| {
-        let shown = format!("{value:.digits$e}");
-        let (mantissa, power) = shown.split_once('e').unwrap_or((&shown, "0"));
-        let (sign, power) = power.strip_prefix('-').map_or(('+', power), |power| ('-', power));
-        format!("{mantissa}{}{sign}{power:0>2}", if upper { 'E' } else { 'e' })
-    };
-    match c.letter() {
-        b'e' => exponent(false),
-        b'E' => exponent(true),
-        b'f' => format!("{value:.digits$}"),
-        _ => value.to_string(),
-    }
+    let size = if let Field::Float(size) = field { size } else { 8 };
+    let shown = Float::of_word(bits, size);
+    shown
+        .map_or_else(String::new, |it| it.formatted(c.letter(), precision.unwrap_or(6) as usize, c.alternate))
+}
+
+/// The same without a conversion.
+pub(super) fn float_text(bits: u64, size: u8) -> String {
+    Float::of_word(bits, size).map_or_else(String::new, |float| float.to_string())
 }
 
 /// `%Y`: nanoseconds since 1970 as a date in UTC.

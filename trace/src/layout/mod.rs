@@ -101,6 +101,16 @@ pub enum Shape {
         /// Names with mask and value.
         names: Vec<(String, u64, u64)>,
     },
+    /// A floating-point number of this many bits.
+    Float {
+        /// Bits.
+        bits: u32,
+    },
+    /// The same in a register of the x87, which has 80 bits.
+    Extended {
+        /// Bits of the type.
+        bits: u32,
+    },
     /// A number of this many bits in hexadecimal.
     Hex {
         /// Bits.
@@ -110,7 +120,7 @@ pub enum Shape {
     Pointer(Pointee),
     /// Characters up to a NUL, in a struct.
     Characters,
-    /// A struct or union in a struct: not shown.
+    /// A struct or union in a struct, or an argument that is passed in parts: not shown.
     Inside,
     /// An array in a struct: not shown.
     Elements,

@@ -2,6 +2,7 @@
 
 use super::value::Seen;
 use super::{Call, Field, Members, Pointee, Shape};
+use crate::float::Float;
 use crate::log_prefix::{Prefix, Token};
 
 /// A piece of data with a prefix.
@@ -76,6 +77,8 @@ impl Shape {
                 }
             }
             Self::Flags { bits, names } => flags(low(value, *bits), names),
+            Self::Float { bits } => float(&value.to_le_bytes(), *bits),
+            Self::Extended { .. } => Seen::Left("{..}"),
             Self::Hex { bits } => Seen::Hex(low(value, *bits)),
             Self::Pointer(_) if value == 0 => Seen::Null,
             Self::Pointer(_) | Self::Characters => Seen::Hex(value),
@@ -83,6 +86,18 @@ impl Shape {
             Self::Elements => Seen::Left("[..]"),
         }
     }
+}
+
+/// A floating-point number; of bytes that are not one, none is shown.
+fn float(bytes: &[u8], bits: u32) -> Seen {
+    let own = bytes.get(..(bits / 8) as usize).and_then(Float::of);
+    own.map_or(Seen::Left("{..}"), Seen::Float)
+}
+
+/// The x87's number of a type of so many bits.
+fn extended(bytes: &[u8], bits: u32) -> Seen {
+    let own = Float::of(bytes).map(|float| float.narrowed(bits));
+    own.map_or(Seen::Left("{..}"), Seen::Float)
 }
 
 /// A number with the names of its flags. What has no name remains a number.
@@ -130,6 +145,10 @@ pub(super) fn values(call: &Call, data: &[u8], width: u8) -> Option<Vec<Seen>> {
     for (argument, value) in call.arguments.iter().zip(raw) {
         let mut own = match &argument.shape {
             Shape::Pointer(to) => pointer(value, to, &mut data)?,
+            Shape::Extended { bits } => {
+                let start = usize::from(argument.word) * size;
+                extended(words.get(start..start.checked_add(10)?)?, *bits)
+            }
             shape => shape.number(value),
         };
         if let (Seen::Text { bytes, cut, .. }, Some(length)) = (&mut own, argument.length) {
@@ -182,6 +201,7 @@ fn fields(address: u64, members: &Members, data: &mut Data<'_>) -> Option<Seen> 
                 if value == 0 { Seen::Null } else { seen }
             }
             Shape::Characters => characters(field, offset, bytes)?,
+            Shape::Float { bits } => float(part(field, offset, bytes)?, *bits),
             shape => shape.number(value),
         };
         shown.push((field.name.clone(), seen));
@@ -193,12 +213,17 @@ fn fields(address: u64, members: &Members, data: &mut Data<'_>) -> Option<Seen> 
     Some(Seen::Fields { address, fields: shown, more })
 }
 
-/// The characters of an array in a struct, up to a NUL.
-fn characters(field: &Field, offset: u64, bytes: &[u8]) -> Option<Seen> {
+/// The bytes of a member.
+fn part<'b>(field: &Field, offset: u64, bytes: &'b [u8]) -> Option<&'b [u8]> {
     let start = usize::try_from((field.bit_offset / 8).checked_sub(offset)?).ok()?;
     let length = usize::try_from(field.bits / 8).ok()?;
-    let own = bytes.get(start..start.checked_add(length)?)?;
+    bytes.get(start..start.checked_add(length)?)
+}
+
+/// The characters of an array in a struct, up to a NUL.
+fn characters(field: &Field, offset: u64, bytes: &[u8]) -> Option<Seen> {
+    let own = part(field, offset, bytes)?;
     let end = own.iter().position(|byte| *byte == 0);
-    let bytes = own.get(..end.unwrap_or(length))?.to_vec();
+    let bytes = own.get(..end.unwrap_or(own.len()))?.to_vec();
     Some(Seen::Text { address: None, bytes, cut: false })
 }

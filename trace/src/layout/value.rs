@@ -2,18 +2,20 @@
 
 use std::fmt::Write as _;
 
+use crate::float::Float;
 use serde_json::{Map, Value, json};
 
 /// From here on, numbers without a sign are probably addresses or flags and are shown in hexadecimal.
 const GREAT: u64 = 1 << 31;
 
 /// A value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Seen {
     Signed(i64),
     Unsigned(u64),
     Hex(u64),
     Bool(bool),
+    Float(Float),
     /// A value of an enumeration, by its name.
     Named(i64, String),
     /// A number, and the names of its flags.
@@ -63,6 +65,7 @@ impl Seen {
             Self::Unsigned(value) if *value < GREAT => drop(write!(out, "{value}")),
             Self::Unsigned(value) | Self::Hex(value) => drop(write!(out, "{value:#x}")),
             Self::Bool(value) => drop(write!(out, "{value}")),
+            Self::Float(value) => drop(write!(out, "{value}")),
             Self::Named(_, name) => out.push_str(name),
             Self::Flags(_, names) => out.push_str(&names.join("|")),
             Self::Text { bytes, cut, .. } => quoted(bytes, *cut, out),
@@ -92,6 +95,7 @@ impl Seen {
             Self::Unsigned(value) => json!(value),
             Self::Hex(value) => hex(value),
             Self::Bool(value) => json!(value),
+            Self::Float(value) => value.json(),
             Self::Named(value, name) => json!({"value": value, "name": name}),
             Self::Flags(value, names) => json!({"value": value, "flags": names}),
             Self::Text { address, bytes, cut } => {

@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use super::syntax::{Node, Op};
 use crate::dump::dump;
+use crate::float::Float;
 use crate::log_prefix::{Prefix, Token};
 use crate::printable::visible;
 
@@ -111,7 +112,7 @@ impl<'d> Cursor<'d> {
             }
             Op::Float(n) => {
                 let taken = self.take(*n, op, end)?;
-                self.out.push_str(&float(taken));
+                self.out.push_str(&Float::of(taken).map_or_else(String::new, |float| float.to_string()));
             }
             Op::Skip(n) => {
                 self.take(*n, op, end)?;
@@ -251,40 +252,4 @@ const MAX_ADDRESS: usize = 8;
 /// A little-endian integer of at most 16 bytes.
 fn integer(bytes: &[u8]) -> u128 {
     bytes.iter().rev().fold(0, |value, &byte| value << 8 | u128::from(byte))
-}
-
-/// A floating-point number: the shortest digits that read back as the same value.
-fn float(bytes: &[u8]) -> String {
-    let raw = integer(bytes);
-    match bytes.len() {
-        4 => format!("{:?}", f32::from_bits(raw as u32)),
-        8 => format!("{:?}", f64::from_bits(raw as u64)),
-        _ => extended(raw),
-    }
-}
-
-/// An 80-bit number as the nearest double; its hexadecimal digits where it exceeds the range of doubles.
-fn extended(raw: u128) -> String {
-    let mantissa = raw as u64;
-    let exponent = (raw >> 64) as i32 & 0x7fff;
-    let sign = if raw >> 79 & 1 == 1 { -1.0 } else { 1.0 };
-    // Bit 63 is the integer bit: without it, only zero and denormals are valid numbers for the CPU.
-    let normal = mantissa >> 63 == 1;
-    match (exponent, mantissa) {
-        (0, 0) => return format!("{:?}", 0.0 * sign),
-        (0x7fff, m) if m == 1 << 63 => return format!("{:?}", f64::INFINITY * sign),
-        (0x7fff, _) if normal => return format!("{:?}", f64::NAN),
-        _ => {}
-    }
-    let power = exponent - 16383;
-    if !normal || !(-1022..=1023).contains(&power) {
-        return format!("0x{raw:020x}");
-    }
-    let value = sign * (mantissa as f64) * power_of_two(-63) * power_of_two(power);
-    if value.is_normal() { format!("{value:?}") } else { format!("0x{raw:020x}") }
-}
-
-/// 2 to the power of `power`, exactly; `power` is -1022 to 1023.
-fn power_of_two(power: i32) -> f64 {
-    f64::from_bits(((1023 + power) as u64) << 52)
 }

@@ -124,9 +124,9 @@ pub use trapline_os::CodePointer;
 pub use trapline_providers::{Abi, Rules, TargetProcess};
 pub use trapline_rpn::Change;
 pub use trapline_trace::d::{AggregatedValue, AggregationState, EntryState};
-pub use trapline_trace::{HeaderItems, Record, RecordView, Symbolize};
+pub use trapline_trace::{HeaderItems, Record, RecordView, Symbolize, shortened};
 // All other types that the signatures here name are public in these crates.
-pub use types::GuestTypes;
+pub use types::{GuestTypes, float_name};
 pub use versioned::{VERSION, Versioned};
 pub use {
     serde_json, trapline_d, trapline_dti, trapline_dump, trapline_emu, trapline_interposer, trapline_os,

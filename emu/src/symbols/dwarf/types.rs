@@ -226,6 +226,9 @@ fn member(entry: &Entry, start: u64, part: Part) -> Part {
     }
 }
 
+/// Parts of the names of floating-point types with formats of their own.
+const OTHER_FLOATS: [&str; 3] = ["bf16", "128", "Decimal"];
+
 /// How the names of functions begin whose calls are static probes: nothing defines them.
 const PROBE_CALL: &str = "__dtrace_";
 
@@ -339,6 +342,13 @@ impl Describing<'_> {
     fn base(&mut self, raw: &Raw) -> CType {
         let (name, size) = (raw.name.clone(), raw.size);
         match raw.encoding {
+            // Of these, no text is made: 16 bits that are not those of IEEE 754, and 128 bits that are not the x87's.
+            dw::DW_ATE_float | dw::DW_ATE_complex_float
+                if OTHER_FLOATS.iter().any(|other| name.contains(other)) =>
+            {
+                let of = self.add(CType::Int { name: "unsigned char".to_owned(), size: 1, signed: false });
+                CType::Array { of, length: size }
+            }
             dw::DW_ATE_float => CType::Float { size },
             // C99, 6.2.5: it is laid out as an array of two.
             dw::DW_ATE_complex_float => {

@@ -526,6 +526,7 @@ impl Checker<'_> {
                 length: *length,
                 size: self.types.size(*of),
             },
+            Kind::Float { size } => PrintType::Float((*size).into()),
             Kind::Enum(n) => {
                 let items = self.types.enums.get(*n).and_then(|known| known.items.clone());
                 let (size, signed) = self.types.int(ty);
@@ -533,6 +534,9 @@ impl Checker<'_> {
             }
             Kind::Sou(n) => {
                 let members = self.types.sous.get(*n).and_then(|sou| sou.members.clone()).unwrap_or_default();
+                if members.is_empty() && self.types.size(ty) > 0 {
+                    return other;
+                }
                 let mut shown = |member: crate::types::Member| PrintMember {
                     type_name: self.types.name(member.ty),
                     ty: self.print_type(member.ty, depth + 1, left),

@@ -152,7 +152,7 @@ impl Checker<'_> {
             b'k' => matches!(kind, Kind::Stack),
             b'a' | b'A' => self.types.is_scalar(ty) || matches!(kind, Kind::Symbol | Kind::Array { .. }),
             b'p' => self.types.is_scalar(ty) || matches!(kind, Kind::Array { .. } | Kind::Str | Kind::Symbol),
-            b'e' | b'E' | b'f' | b'g' | b'G' => matches!(kind, Kind::Float { .. }),
+            b'e' | b'E' | b'f' | b'g' | b'G' => matches!(kind, Kind::Float { size } if *size <= 8),
             _ => self.types.is_scalar(ty),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Checker;
 use crate::error::{Error, Pos, Result};
-use crate::guest::{ArgumentType, GuestArgument, GuestArguments, TypeTag, scoped};
+use crate::guest::{ArgumentPlace, ArgumentType, GuestArgument, GuestArguments, TypeTag, scoped};
 use crate::node::{Node, NodeKind, Place, Service};
 use crate::parse::parse_type;
 use crate::types::{Kind, TypeId};
@@ -92,8 +92,7 @@ impl Checker<'_> {
             let ty = self.argument_type(&argument.ty, number, pos)?;
             match &found {
                 Some((other, before))
-                    if self.shown(*other) != self.shown(ty)
-                        || (before.number, before.pair) != (argument.number, argument.pair) =>
+                    if self.shown(*other) != self.shown(ty) || before.place != argument.place =>
                 {
                     return Err(different());
                 }
@@ -147,27 +146,32 @@ impl Checker<'_> {
     fn argument(&mut self, ty: TypeId, (number, argument): (u64, &GuestArgument), pos: Pos) -> Result<Node> {
         if let Kind::Float { .. } = self.types.kind(ty) {
             let sentence = format!(
-                "failed to resolve native type for args[{number}]: D has no floating-point numbers; arg{number} has the bits"
+                "failed to resolve native type for args[{number}]: D computes with no floating-point numbers; a probe without a \
+                 clause shows them"
             );
             return Err(pos.error("D_ARGS_TYPE", sentence));
         }
-        if !self.types.is_scalar(ty) {
+        let words = match argument.place {
+            ArgumentPlace::Words { number, pair } if self.types.is_scalar(ty) => Some((number, pair)),
+            _ => None,
+        };
+        let Some((first, pair)) = words.filter(|(first, pair)| first + u8::from(*pair) < 10) else {
             let sentence = format!(
-                "failed to resolve native type for args[{number}]: a {} is passed in parts",
+                "failed to resolve native type for args[{number}]: this {} is passed in parts, or behind such a one",
                 self.types.name(ty)
             );
             return Err(pos.error("D_ARGS_TYPE", sentence));
-        }
+        };
         let word = self.types.builtin("unsigned long long");
         let read = |number: u8| {
             let which = Builtin::Arg0.number() + u64::from(number);
             let service = Service { number: d::BUILTIN, operand: Some(which), gives: true };
             Self::service(pos, word, service, Vec::new())
         };
-        let mut value = read(argument.number);
-        if argument.pair {
+        let mut value = read(first);
+        if pair {
             let bits = self.int(pos, 32);
-            let high = read(argument.number + 1);
+            let high = read(first + 1);
             let high = Node::new(pos, word, NodeKind::Binary("<<", high.into(), bits.into()));
             value = Node::new(pos, word, NodeKind::Binary("|", value.into(), high.into()));
         }

@@ -1,7 +1,7 @@
 //! A guest that is written here: what a program makes of its types, symbols and arguments.
 
 use super::*;
-use crate::guest::{ArgumentType, GuestArgument, GuestArguments, GuestSymbol};
+use crate::guest::{ArgumentPlace, ArgumentType, GuestArgument, GuestArguments, GuestSymbol};
 use crate::{Compiler, Error, Model, Options};
 
 const UNSIGNED_INT: GuestTypeId = GuestTypeId { file: 0, id: 1 };
@@ -80,7 +80,10 @@ impl Types for Guest {
     }
 
     fn arguments(&self, description: &str) -> GuestArguments {
-        let argument = GuestArgument { ty: ArgumentType::Guest(TASK_POINTER), number: 1, pair: false };
+        let argument = GuestArgument {
+            ty: ArgumentType::Guest(TASK_POINTER),
+            place: ArgumentPlace::Words { number: 1, pair: false },
+        };
         match description {
             "wake:entry" => GuestArguments::Known(vec![argument]),
             "some:" => GuestArguments::Different,

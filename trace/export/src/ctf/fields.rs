@@ -150,7 +150,11 @@ fn argument_fields(name: &str, argument: &CallArgument, json: &Json, fields: &mu
                 Pointee::Struct(_) => add(format!("{name}_fields"), Type::Text, &part("fields")),
             }
         }
-        Shape::Characters | Shape::Inside | Shape::Elements => add(name.to_owned(), Type::Text, json),
+        Shape::Characters
+        | Shape::Inside
+        | Shape::Elements
+        | Shape::Float { .. }
+        | Shape::Extended { .. } => add(name.to_owned(), Type::Text, json),
     }
 }
 

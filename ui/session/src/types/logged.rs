@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use trapline_d::{GuestArgument, GuestTypeId};
+use trapline_d::{ArgumentPlace, GuestTypeId};
 use trapline_providers::{Probe, Site, Typed, TypedLog};
 use trapline_rpn::{Argument, Width};
 use trapline_trace::{Call, CallArgument, CallForm, Field, Layout, Members, Pointee, Shape};
@@ -46,15 +46,19 @@ impl Typed for GuestTypes {
         if form == CallForm::TailCall {
             arguments.truncate(1);
         }
-        let last = |argument: &GuestArgument| argument.number + u8::from(argument.pair);
-        let words = arguments.iter().map(last).max().map_or(0, |last| last + 1);
+        let words = arguments.iter().map(|argument| end(argument.place)).max().unwrap_or(0);
         let there = |n| site.arguments.has(Argument::Number(n));
         if !(0..words).all(there) {
             return None;
         }
         let reader = Reader { types: self, is_syscall };
         let within = site.within.as_deref().unwrap_or_default();
-        let narrow = is_syscall && self.target.width() == Width::W64 && within.starts_with(OF_32_BITS);
+        let narrow = match is_syscall {
+            true => self.target.width() == Width::W64 && within.starts_with(OF_32_BITS),
+            false => self.is_of_32_bits(probe),
+        };
+        let mut logged =
+            LoggedWords { words, registers: Vec::new(), wide: self.target.width() == Width::W64 };
         let own_types = within.starts_with(COMPAT);
         let shown = arguments.iter().enumerate().skip(first);
         let mut arguments: Vec<CallArgument> = shown
@@ -65,23 +69,69 @@ impl Typed for GuestTypes {
                     CallForm::Entry => name_of(&names, n),
                     CallForm::Return | CallForm::TailCall => String::new(),
                 };
-                let length = None;
-                CallArgument { name, type_name, word: argument.number, pair: argument.pair, length, shape }
+                let (word, pair, shape) = logged.place(argument.place, shape);
+                CallArgument { name, type_name, word, pair, length: None, shape }
             })
             .collect();
         if is_syscall && WRITES.contains(&&*probe.name.function) {
             bounded(&mut arguments);
         }
         let word = u32::from(self.target.width().bits() / 8);
-        let mut code = Code { text: String::new(), most: u32::from(words) * word, labels: 0, word };
-        code.words(words);
+        let all = logged.count();
+        let mut code = Code { text: String::new(), most: u32::from(all) * word, labels: 0, word };
+        code.words(words, &logged.registers, all);
         arguments.iter().for_each(|argument| code.argument(argument));
         // A view, such as `proc:::create`, is not the function that it looks at.
         let name = &probe.name;
         let is_function = matches!(&*name.provider, "fbt" | "syscall") || name.provider.starts_with("pid");
         let function = if is_function { name.function.to_string() } else { name.name.to_string() };
-        let layout = Arc::new(Layout::Call(Call { function, form, words, arguments }));
+        let layout = Arc::new(Layout::Call(Call { function, form, words: all, arguments }));
         Some(TypedLog { code: code.text, most: code.most.max(1), layout })
+    }
+}
+
+/// The word behind those of an argument. One that is not shown counts as the first, so that there is one.
+const fn end(place: ArgumentPlace) -> u8 {
+    match place {
+        ArgumentPlace::Words { number, pair } => number + 1 + pair as u8,
+        ArgumentPlace::Register(_) => 0,
+        ArgumentPlace::Unknown => 1,
+    }
+}
+
+/// The words that are logged before everything else: those of arguments, then registers.
+struct LoggedWords {
+    words: u8,
+    registers: Vec<&'static str>,
+    wide: bool,
+}
+
+impl LoggedWords {
+    /// Words of a register: of 128 bits, or of the x87's 80.
+    fn size(&self, register: &str) -> u8 {
+        match (self.wide, register.starts_with("xmm")) {
+            (true, _) => 2,
+            (false, true) => 4,
+            (false, false) => 3,
+        }
+    }
+
+    fn count(&self) -> u8 {
+        self.words + self.registers.iter().map(|register| self.size(register)).sum::<u8>()
+    }
+
+    /// The word that holds a value, whether the next one holds its upper half, and how it is shown there.
+    fn place(&mut self, place: ArgumentPlace, shape: Shape) -> (u8, bool, Shape) {
+        match (place, shape) {
+            (ArgumentPlace::Words { number, pair }, shape) => (number, pair, shape),
+            (ArgumentPlace::Register(register), Shape::Float { bits }) => {
+                let word = self.count();
+                self.registers.push(register);
+                let in_x87 = !register.starts_with("xmm");
+                (word, false, if in_x87 { Shape::Extended { bits } } else { Shape::Float { bits } })
+            }
+            (ArgumentPlace::Register(_) | ArgumentPlace::Unknown, _) => (0, false, Shape::Inside),
+        }
     }
 }
 
@@ -138,13 +188,16 @@ struct Code {
 }
 
 impl Code {
-    /// Logs the first arguments as words.
-    fn words(&mut self, words: u8) {
+    /// Logs the first arguments as words, and registers behind them.
+    fn words(&mut self, words: u8, registers: &[&str], all: u8) {
+        for register in registers.iter().rev() {
+            self.line(format_args!("push u, {register}"));
+        }
         for n in (0..words).rev() {
             self.line(format_args!("push arg, {n}"));
         }
-        if words > 0 {
-            self.line(format_args!("log {words}"));
+        if all > 0 {
+            self.line(format_args!("log {all}"));
         }
     }
 

@@ -147,11 +147,14 @@ impl Reader<'_> {
         let word = if self.types.is_wide() { 64 } else { 32 };
         match self.types.plain(id) {
             GuestType::Int { name, size: 1, .. } if name == "_Bool" || name == "bool" => Shape::Bool,
+            // No value that is shown has so many bits.
+            GuestType::Int { size, .. } if size > 8 => Shape::Inside,
             GuestType::Int { size, signed, .. } => Shape::Int { bits: bits(size), signed },
             GuestType::Enum { size, signed, items, .. } => Shape::Enum { bits: bits(size), signed, items },
             GuestType::Pointer(to) => Shape::Pointer(self.pointee(to)),
-            GuestType::Float { size } => Shape::Hex { bits: bits(size) },
-            GuestType::Composite { size, .. } => Shape::Hex { bits: u32::try_from(size * 8).unwrap_or(word) },
+            GuestType::Float { size } => Shape::Float { bits: bits(size) },
+            GuestType::Composite { size, .. } if size <= 8 => Shape::Hex { bits: size as u32 * 8 },
+            GuestType::Composite { .. } | GuestType::Array { .. } => Shape::Inside,
             _ => Shape::Hex { bits: word },
         }
     }
@@ -254,6 +257,7 @@ impl Reader<'_> {
         let word = if self.types.is_wide() { 64 } else { 32 };
         let (shape, size) = match self.types.plain(ty) {
             GuestType::Int { name, size: 1, .. } if name == "_Bool" => (Shape::Bool, 8),
+            GuestType::Int { size, .. } if size > 8 => (Shape::Inside, u64::from(size) * 8),
             GuestType::Int { size, signed, .. } => {
                 let own = u32::from(size) * 8;
                 (Shape::Int { bits: bits.unwrap_or(own), signed }, own.into())
@@ -266,7 +270,7 @@ impl Reader<'_> {
                 let text = matches!(self.types.plain(to), GuestType::Int { name, .. } if name == "char");
                 (Shape::Pointer(if text { Pointee::Text(TEXT / 2) } else { Pointee::Unread }), word)
             }
-            GuestType::Float { size } => (Shape::Hex { bits: u32::from(size) * 8 }, u64::from(size) * 8),
+            GuestType::Float { size } => (Shape::Float { bits: u32::from(size) * 8 }, u64::from(size) * 8),
             GuestType::Composite { size, .. } => (Shape::Inside, size.checked_mul(8)?),
             GuestType::Array { of, length } => {
                 let is_text =
@@ -283,6 +287,17 @@ impl Reader<'_> {
             }
         };
         Some(Field { name, bit_offset, bits: bits.map_or(size, u64::from), shape })
+    }
+}
+
+/// The name of a floating-point type of so many bytes.
+#[must_use]
+pub const fn float_name(size: u8) -> &'static str {
+    match size {
+        2 => "_Float16",
+        4 => "float",
+        8 => "double",
+        _ => "long double",
     }
 }
 
@@ -315,7 +330,7 @@ fn flagged(shape: Shape, place: &str, name: &str) -> Shape {
 
 impl GuestTypes {
     /// A type without its names and qualifiers.
-    fn plain(&self, mut id: GuestTypeId) -> GuestType {
+    pub(super) fn plain(&self, mut id: GuestTypeId) -> GuestType {
         for _ in 0..super::arguments::DEEPEST {
             match self.describe(id) {
                 GuestType::Typedef { to, .. } | GuestType::Qualified { to, .. } => id = to,
@@ -361,7 +376,7 @@ impl GuestTypes {
         match self.describe(id) {
             GuestType::Void => "void".to_owned(),
             GuestType::Int { name, .. } | GuestType::Typedef { name, .. } => name,
-            GuestType::Float { size } => if size == 4 { "float" } else { "double" }.to_owned(),
+            GuestType::Float { size } => float_name(size).to_owned(),
             GuestType::Pointer(to) => match self.type_text_within(to, depth) {
                 to if to.ends_with('*') => format!("{to}*"),
                 to => format!("{to} *"),

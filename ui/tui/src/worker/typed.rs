@@ -1,7 +1,8 @@
 //! Memory as a type of the guest shows it: the members of a struct or the elements of an array, each with its value.
 
 use trapline_session::trapline_d::{GuestMember, GuestType, GuestTypeId, TypeTag, Types};
-use trapline_session::{CodePointer, GuestTypes, Timeline};
+use trapline_session::{CodePointer, GuestTypes, Timeline, float_name};
+use trapline_trace::Float;
 
 use crate::scene::{Field, Typed, TypedPlace};
 
@@ -137,10 +138,14 @@ impl<'a> Reader<'a> {
                 let named = items.iter().find(|(_, item)| *item == value);
                 (named.map_or_else(|| value.to_string(), |(name, _)| format!("{name} ({value})")), None)
             }
-            GuestType::Float { size: 4 } => {
-                (f32::from_bits(self.word_at(address, 4)? as u32).to_string(), None)
+            GuestType::Float { size } => {
+                let mut bytes = vec![0; usize::from(*size)];
+                if self.timeline.peek(address, &mut bytes) < bytes.len() {
+                    return None;
+                }
+                let text = Float::of(&bytes).map(|float| float.to_string());
+                (text.unwrap_or_else(|| format!("{{{size} bytes}}")), None)
             }
-            GuestType::Float { size: 8 } => (f64::from_bits(self.word_at(address, 8)?).to_string(), None),
             GuestType::Pointer(to) => self.pointer(*to, self.word_at(address, self.word)?),
             GuestType::Array { of, length } => (self.array(*of, *length, address), Some(place)),
             GuestType::Composite { members: Some(members), .. } => {
@@ -178,9 +183,10 @@ impl<'a> Reader<'a> {
             let place =
                 TypedPlace { ty: of, pointers: 0, address: address.wrapping_add(n.wrapping_mul(size)) };
             match ty {
-                GuestType::Int { .. } | GuestType::Enum { .. } | GuestType::Pointer(_) => {
-                    self.value(&ty, place, None).map(|(text, _)| text)
-                }
+                GuestType::Int { .. }
+                | GuestType::Enum { .. }
+                | GuestType::Float { .. }
+                | GuestType::Pointer(_) => self.value(&ty, place, None).map(|(text, _)| text),
                 _ => None,
             }
         };
@@ -269,7 +275,7 @@ impl<'a> Reader<'a> {
         match self.types.describe(id) {
             GuestType::Void => "void".to_owned(),
             GuestType::Int { name, .. } | GuestType::Typedef { name, .. } => name,
-            GuestType::Float { size } => if size == 4 { "float" } else { "double" }.to_owned(),
+            GuestType::Float { size } => float_name(size).to_owned(),
             GuestType::Pointer(to) => match inner(to) {
                 pointer if pointer.ends_with('*') => format!("{pointer}*"),
                 other => format!("{other} *"),
