@@ -124,6 +124,19 @@ fn guest_linux_a_command_is_traced_from_its_beginning_to_its_end() {
     assert!(shown.contains("it's 'two words'") && !shown.contains("dtrace-exit"), "{shown}");
 }
 
+/// dtrace(1): "failed to execute", and 1. Of what the shell finds and cannot become, this is known when the program has begun.
+#[test]
+fn guest_linux_a_command_that_cannot_be_executed_is_an_error() {
+    let program = "BEGIN { printf(\"began\"); }";
+    for (command, began) in [("nosuchcmd x", ""), ("/tmp", ""), ("/proc/version", ""), ("cd /", "began")] {
+        let (out, shown, code) = about(&["-c", command, "-n", program]);
+        assert_eq!((out.trim(), code), (began, Some(1)), "{command}: {shown}");
+        assert!(shown.contains(&format!("dtrace: failed to execute {command}: ")), "{shown}");
+    }
+    let (_, shown, code) = about(&["-c", "false", "-n", program]);
+    assert_eq!(code, Some(0), "{shown}");
+}
+
 #[test]
 fn guest_linux_a_process_that_runs_is_traced_at_length() {
     let (out, shown, code) = about(&["-p", "1", "-n", "BEGIN { printf(\"%d\", $target); exit(0); }"]);

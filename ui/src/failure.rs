@@ -47,6 +47,13 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// The status of a D program: its low byte, as of any program. A status that says of a failure does not become that of
+    /// success.
+    pub fn of_d(status: i32) -> Self {
+        let [low, ..] = status.to_le_bytes();
+        Self::Status(if low == 0 { u8::from(status != 0) } else { low })
+    }
+
     /// The number.
     pub fn code(self) -> u8 {
         match self {

@@ -425,6 +425,6 @@ fn exit(args: &RunArgs, ending: &Ending, session: &mut Session) -> Exit {
         exit @ (Exit::Crashed | Exit::Interrupted | Exit::Usage | Exit::BadFile) => exit,
         _ if args.fail_on_exception && session.stats().exceptions > 0 => Exit::HandlerException,
         _ if args.fail_on_loss && (session.counts().lost() > 0 || session.d_dropped()) => Exit::Lost,
-        exit => session.d_status().map_or(exit, |status| Exit::Status(status as u8)),
+        exit => session.d_status().map_or(exit, Exit::of_d),
     }
 }

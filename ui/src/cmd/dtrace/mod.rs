@@ -183,7 +183,11 @@ fn run_on(
         return Err(said("no probes matched"));
     }
     let growing = Growing::of(&compiled.options);
-    follow(&mut session, (inserted, process, growing), out, talk)
+    let command = match &line.process {
+        Some(Wish::Command(command)) => Some(command.as_str()),
+        _ => None,
+    };
+    follow(&mut session, (inserted, process, growing), command, (out, talk))
 }
 
 /// The guest where the program begins, and the process that it is about.
@@ -370,8 +374,8 @@ impl Observer for Printer<'_> {
 fn follow(
     session: &mut Session,
     (program, process, growing): (DProgram, Option<Process>, Option<Growing>),
-    out: &mut dyn Write,
-    talk: &Talk,
+    command: Option<&str>,
+    (out, talk): (&mut dyn Write, &Talk),
 ) -> Done {
     let Some(setup) = session.d_ends().pop().map(|end| end.setup) else { return Ok(Exit::Ok) };
     // A program with system() is inserted only where -x system allows it.
@@ -402,8 +406,12 @@ fn follow(
         1 => talk.mention("dtrace: 1 drop on CPU 0"),
         lost => talk.mention(&format!("dtrace: {lost} drops on CPU 0")),
     }
+    let complaint = command.and_then(|command| printer.command.as_ref()?.complaint(command));
+    if let Some(complaint) = complaint {
+        return Err(complaint);
+    }
     match session.d_exit(program) {
-        Some(status) => Ok(Exit::Status(status as u8)),
+        Some(status) => Ok(Exit::of_d(status)),
         None if crashed => Ok(Exit::Crashed),
         None => Ok(Exit::Ok),
     }

@@ -17,8 +17,12 @@ pub const PROMPT: &str = "/ # ";
 const BEGUN: &str = "dtrace-target ";
 /// The shell shows this when the command has ended.
 const ENDED: &str = "dtrace-exit ";
+/// The shell shows this in place of the number if there is no such program.
+const ABSENT: &str = "no";
+/// The shell shows this if the program cannot be executed.
+const FAILED: &str = "dtrace-failed";
 /// The same as it is typed: the echo of the typed line must not look like the output.
-const TYPED: [&str; 2] = ["dtrace-\"\"target", "dtrace-\"\"exit"];
+const TYPED: [&str; 3] = ["dtrace-\"\"target", "dtrace-\"\"failed", "dtrace-\"\"exit"];
 /// Instructions that the shell may take to start a command.
 const PATIENCE: u64 = 2_000_000_000;
 /// Instructions between two looks at the line that is being shown, or at the list of processes.
@@ -38,11 +42,21 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// The line that starts a command held.
+/// The line that starts a command held, if there is such a program. The trap runs if the shell cannot become it.
 fn typed(command: &str) -> String {
     let words: Vec<String> = command.split_whitespace().map(quoted).collect();
-    let [begun, ended] = TYPED;
-    format!("sh -c 'echo {begun} $$; read go; exec \"$@\"' dtrace {}; echo {ended} $?\n", words.join(" "))
+    let [begun, failed, ended] = TYPED;
+    format!(
+        "sh -c 'p=$(command -v -- \"$1\"); case $p in */*) [ -x \"$p\" ] && [ ! -d \"$p\" ];; ?*) ;; *) false;; esac || \
+         {{ echo {begun} {ABSENT}; exit 1; }}; echo {begun} $$; read go; trap \"echo {failed}\" EXIT; exec \"$@\"' \
+         dtrace {}; echo {ended} $?\n",
+        words.join(" ")
+    )
+}
+
+/// The sentence about a command that cannot be executed.
+fn unexecuted(command: &str) -> Stop {
+    said(format!("failed to execute {command}: the guest's shell cannot execute it"))
 }
 
 fn type_in(session: &mut Session, text: &str) -> Result<(), Stop> {
@@ -68,8 +82,13 @@ impl Process {
         }
         while session.icount() < last {
             let shown = session.console().get(from..).unwrap_or_default();
-            if let Some(number) = shown_number(shown) {
-                return Ok(Self { number, held: true });
+            match shown_word(shown).as_deref() {
+                Some(ABSENT) => return Err(unexecuted(command)),
+                Some(word) => {
+                    let Ok(number) = word.parse() else { break };
+                    return Ok(Self { number, held: true });
+                }
+                None => {}
             }
             session.run_until(&Condition::end(), &Limits::insns(session.icount() + BETWEEN));
         }
@@ -115,12 +134,12 @@ impl Process {
     }
 }
 
-/// The number after [`BEGUN`], once its line is whole.
-fn shown_number(shown: &[u8]) -> Option<u32> {
+/// The word after [`BEGUN`], once its line is whole.
+fn shown_word(shown: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(shown);
     let (_, rest) = text.split_once(BEGUN)?;
-    let (number, _) = rest.split_once(['\r', '\n'])?;
-    number.trim().parse().ok()
+    let (word, _) = rest.split_once(['\r', '\n'])?;
+    Some(word.trim().to_owned())
 }
 
 /// The output of a command, which goes to standard error: standard output is the program's.
@@ -131,6 +150,8 @@ pub struct CommandOutput {
     /// Whether the echo of the line that releases the command has passed.
     begun: bool,
     ended: bool,
+    /// Whether the command could not be executed.
+    failed: bool,
 }
 
 impl CommandOutput {
@@ -138,6 +159,11 @@ impl CommandOutput {
     pub fn pass(&mut self, fresh: &[u8]) -> std::io::Result<()> {
         let shown = self.cut(fresh);
         Outlet::Stderr.put(&shown)
+    }
+
+    /// The sentence about a command that could not be executed.
+    pub fn complaint(&self, command: &str) -> Option<Stop> {
+        self.failed.then(|| unexecuted(command))
     }
 
     /// What belongs to the command.
@@ -155,9 +181,14 @@ impl CommandOutput {
         if let Some(at) = self.kept.windows(marker.len()).position(|window| window == marker) {
             self.ended = true;
             self.kept.truncate(at);
+            if let Some(at) = self.kept.windows(FAILED.len()).position(|window| window == FAILED.as_bytes()) {
+                self.failed = true;
+                self.kept.truncate(at);
+            }
             return std::mem::take(&mut self.kept);
         }
-        let whole = self.kept.len().saturating_sub(marker.len());
+        // The line before it may say that the command has failed.
+        let whole = self.kept.len().saturating_sub(marker.len() + FAILED.len() + 2);
         self.kept.drain(..whole).collect()
     }
 }
@@ -170,15 +201,19 @@ mod tests {
     fn a_command_is_typed_word_by_word() {
         assert_eq!(
             typed("echo it's $HOME"),
-            "sh -c 'echo dtrace-\"\"target $$; read go; exec \"$@\"' dtrace 'echo' 'it'\\''s' '$HOME'; \
+            "sh -c 'p=$(command -v -- \"$1\"); case $p in */*) [ -x \"$p\" ] && [ ! -d \"$p\" ];; ?*) ;; *) false;; \
+             esac || { echo dtrace-\"\"target no; exit 1; }; echo dtrace-\"\"target $$; read go; \
+             trap \"echo dtrace-\"\"failed\" EXIT; exec \"$@\"' dtrace 'echo' 'it'\\''s' '$HOME'; \
              echo dtrace-\"\"exit $?\n"
         );
     }
 
     #[test]
     fn its_number_is_read_when_its_line_is_whole() {
-        assert_eq!(shown_number(b"echo dtrace-\"\"target $$\r\ndtrace-target 57"), None);
-        assert_eq!(shown_number(b"echo dtrace-\"\"target $$\r\ndtrace-target 57\r\n"), Some(57));
+        assert_eq!(shown_word(b"echo dtrace-\"\"target $$\r\ndtrace-target 57"), None);
+        let whole = |text: &[u8]| shown_word(text).unwrap();
+        assert_eq!(whole(b"echo dtrace-\"\"target $$\r\ndtrace-target 57\r\n"), "57");
+        assert_eq!(whole(b"\r\ndtrace-target no\r\n"), ABSENT);
     }
 
     #[test]
@@ -189,5 +224,10 @@ mod tests {
             .flat_map(|it| output.cut(it))
             .collect();
         assert_eq!(shown, b"abc\r\n");
+        assert!(!output.failed);
+        let mut output = CommandOutput::default();
+        let pieces = [&b"\r\nsh: no\r\ndtrace-fai"[..], b"led\r\ndtrace-e", b"xit 127\r\n/ # "];
+        let shown: Vec<u8> = pieces.iter().flat_map(|it| output.cut(it)).collect();
+        assert_eq!((shown.as_slice(), output.failed), (&b"sh: no\r\n"[..], true));
     }
 }

@@ -36,7 +36,7 @@ pub fn run(args: &DumpArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit, Fa
     session.apply(Command::End)?;
     session.pass_records(&mut outputs)?;
     outputs.d_ends(&session, |_| true)?;
-    let exit = session.d_status().map_or(Exit::Ok, |status| Exit::Status(status as u8));
+    let exit = session.d_status().map_or(Exit::Ok, Exit::of_d);
     let end = End {
         insns: 0,
         hits: session.stats().hits,
