@@ -37,6 +37,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use trapline_trace::shortened;
 
 use crate::cli::{Cli, Command};
 use crate::failure::{Exit, Failure};
@@ -162,7 +163,13 @@ fn ended(result: Result<Exit, Failure>, out: &mut Output, talk: &Talk) -> Exit {
 /// Shows the help, in a pager if it is long, or the version, or what is wrong with the command line.
 fn told(error: &clap::Error, args: &[OsString]) -> ExitCode {
     if error.use_stderr() {
-        error.exit();
+        let text = error.render().to_string();
+        let short = shortened(&text);
+        if short == text {
+            error.exit();
+        }
+        Talk::new(Color::Auto, false).mention(short.trim_end());
+        return ExitCode::from(Exit::Usage.code());
     }
     let is_help = error.kind() == ErrorKind::DisplayHelp;
     let pager =

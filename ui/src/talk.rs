@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use clap::ValueEnum;
 use trapline_rpn::{Diagnostic, Diagnostics, Severity};
-use trapline_trace::Paint;
+use trapline_trace::{Paint, shortened};
 
 use crate::failure::Failure;
 use crate::progress::{Form, Look, Progress, When};
@@ -146,13 +146,13 @@ impl Talk {
 
     /// A line that was requested, or that must be shown: if it cannot be written, the command fails.
     pub fn line(&self, text: &str) {
-        terminal::answer(ended(text).as_bytes());
+        terminal::answer(ended(&shortened(text)).as_bytes());
     }
 
     /// A line that nobody has asked for.
     pub fn mention(&self, text: &str) {
         // If standard error is closed, there is nowhere to report that.
-        let _ = terminal::message(ended(text).as_bytes());
+        let _ = terminal::message(ended(&shortened(text)).as_bytes());
     }
 
     /// A counter of a run.

@@ -201,6 +201,12 @@ fn what_cannot_be_asked_is_refused() {
         (["--who-wrote", "phys:0x1000"], "physical address"),
         (["--who-wrote", "no_such_symbol"], "no symbol `no_such_symbol`"),
         (["--calls", "no_such_function"], "no_such_function"),
+        (
+            ["--who-wrote", "0xffffffffffffffff:2"],
+            "0xffffffffffffffff is no address of this guest: its addresses have 32 bits",
+        ),
+        (["--who-wrote", "0xfffffffff"], "no address of this guest"),
+        (["--who-wrote", "0xffffffff:8"], "8 bytes at 0xffffffff reach beyond the addresses of this guest"),
     ] {
         let (code, _, err) = trapline(folder, &[&["replay", "r.tlr"], &args[..]].concat());
         assert!(code == Some(2) && err.contains(words), "{err}");

@@ -32,6 +32,8 @@ fn what_is_not_there_is_refused_in_a_sentence() {
     File::create(folder.join("empty")).unwrap();
     std::fs::write(folder.join("script"), "at insns=100 snapshot \"\"\n").unwrap();
     std::fs::write(folder.join("back"), "goto end-1001\n").unwrap();
+    std::fs::write(folder.join("far"), "reverse to 0x1c0100f91\n").unwrap();
+    std::fs::write(folder.join("beyond"), "examine 0xfffffff0 17\n").unwrap();
     let program = "name = vmlinux\nmodtype = kernel\noffset = do_fork\nopcode = 0x55\nlog 0\nexit\n";
     std::fs::write(folder.join("p.rpn"), program).unwrap();
     for (args, input, exit, said) in [
@@ -47,6 +49,8 @@ fn what_is_not_there_is_refused_in_a_sentence() {
             2,
             "end-1001 is before the beginning of this history",
         ),
+        (&["replay", "r.tlr", "--at", "0"], Some("far"), 2, "0x1c0100f91 is no address of this guest"),
+        (&["replay", "r.tlr", "--at", "0"], Some("beyond"), 2, "17 bytes at 0xfffffff0 reach beyond"),
         (&["replay", "r.tlr", "--image-dir", "none"], None, 2, "--image-dir none: there is no such folder"),
         (&["verify", "r.tlr", "--image-dir", "empty"], None, 2, "--image-dir empty: there is no such folder"),
         (&["run", "embedded:ia32", "--script", "script"], None, 2, "the snapshot's name is empty"),
@@ -82,6 +86,51 @@ fn what_is_not_there_is_refused_in_a_sentence() {
         let (code, _, err) = trapline(folder, args, input);
         assert_eq!(code, Some(exit), "{args:?}: {err}");
         assert!(err.contains(said), "{args:?}: {err}");
+    }
+}
+
+#[test]
+fn no_message_repeats_a_name_of_any_length() {
+    let folder = recorded(&[]);
+    let folder = folder.path();
+    let long = "a".repeat(100_000);
+    std::fs::write(folder.join("long.d"), format!("BEGIN {{\n pr\"{long}\" }}")).unwrap();
+    let text = format!(
+        "name = vmlinux\nmodtype = kernel\noffset = {}\nopcode = 0x55\nlog 0\nexit\n",
+        "a".repeat(60_000)
+    );
+    std::fs::write(folder.join("long.rpn"), text).unwrap();
+    std::fs::write(folder.join("script"), format!("at insns=100 {long}\n")).unwrap();
+    let long = long.as_str();
+    for args in [
+        &["check", "long.d"][..],
+        &["run", "embedded:ia32", "-p", "long.rpn"],
+        &["run", "embedded:ia32", "--script", "script"],
+        &["run", long],
+        &["run", "embedded:ia32", "--limit-insns", long],
+        &["run", "embedded:ia32", "-n", long],
+        &["dtrace", "-n", long],
+        &["replay", "r.tlr", "--when", long],
+        &["replay", "r.tlr", "--who-wrote", long],
+        &["replay", "r.tlr", "--calls", long],
+    ] {
+        let (code, _, err) = trapline(folder, args, None);
+        assert!(code != Some(0) && !err.is_empty(), "{code:?}");
+        let longest = err.lines().map(str::len).max().unwrap();
+        assert!(longest < 5_000, "{}: {longest}", args.join(" ").get(..40).unwrap_or_default());
+    }
+}
+
+#[test]
+fn a_status_of_d_is_its_low_byte_and_no_failure_is_a_success() {
+    let folder = tempfile::tempdir().unwrap();
+    for (status, code) in [(0, 0), (3, 3), (300, 44), (256, 1), (-256, 1), (-1, 255)] {
+        let program = format!("BEGIN {{ exit({status}); }}");
+        for args in [&["dtrace", "-q", "-n"][..], &["run", "embedded:ia32", "-q", "--console", "none", "-n"]]
+        {
+            let (ended, _, err) = trapline(folder.path(), &[args, &[program.as_str()]].concat(), None);
+            assert_eq!(ended, Some(code), "{args:?} {status}: {err}");
+        }
     }
 }
 

@@ -28,20 +28,18 @@ impl Breakpoints {
         self.coming = conditions;
     }
 
-    /// Sets a breakpoint below the address `end`, or sets it with other conditions; false if that is not possible.
-    pub fn add(&mut self, breakpoint: Breakpoint, end: u128) -> bool {
+    /// Sets a breakpoint, or sets it with other conditions; false if that is not possible.
+    pub fn add(&mut self, breakpoint: Breakpoint) -> bool {
         let conditions: Rc<[Expression]> = std::mem::take(&mut self.coming).into();
         if let Some((_, known)) = self.set.iter_mut().find(|(known, _)| *known == breakpoint) {
             *known = conditions;
             return true;
         }
-        let Breakpoint { address, length, .. } = breakpoint;
-        let fits = self.set.len() < MOST && (1..=LONGEST).contains(&length);
-        let inside = u128::from(address) + u128::from(length) <= end;
-        if fits && inside {
+        let fits = self.set.len() < MOST && (1..=LONGEST).contains(&breakpoint.length);
+        if fits {
             self.set.push((breakpoint, conditions));
         }
-        fits && inside
+        fits
     }
 
     /// Removes a breakpoint; false if there is no such one.

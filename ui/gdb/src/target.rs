@@ -34,6 +34,9 @@ use gdbstub::target::ext::target_description_xml_override::{
 use gdbstub::target::ext::thread_extra_info::{ThreadExtraInfo, ThreadExtraInfoOps};
 use gdbstub::target::{Target, TargetError, TargetResult};
 
+use trapline_rpn::Width;
+use trapline_session::{numbers, shortened};
+
 use crate::debuggee::Debuggee;
 use crate::files::{self, part};
 use crate::stops::{Breakpoint, Kind, Resume, Stop};
@@ -123,8 +126,9 @@ impl Debuggee {
     }
 
     fn add(&mut self, breakpoint: Breakpoint) -> bool {
-        let end = if self.registers.is_wide() { 1 << 64 } else { 1 << 32 };
-        self.breakpoints.add(breakpoint, end)
+        let width = if self.registers.is_wide() { Width::W64 } else { Width::W32 };
+        let Breakpoint { address, length, .. } = breakpoint;
+        numbers::last_address(width, address, length).is_ok() && self.breakpoints.add(breakpoint)
     }
 
     fn refuse<T>(&mut self, sentence: String) -> TargetResult<T, Self> {
@@ -421,7 +425,7 @@ impl MonitorCmd for Debuggee {
     fn handle_monitor_cmd(&mut self, line: &[u8], mut out: ConsoleOutput<'_>) -> Result<(), Infallible> {
         match self.monitor(&String::from_utf8_lossy(line)) {
             Ok(said) => said.lines.iter().for_each(|line| outputln!(out, "{line}")),
-            Err(sentence) => outputln!(out, "error: {sentence}"),
+            Err(sentence) => outputln!(out, "error: {}", shortened(&sentence)),
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use trapline_rpn::Width;
 use trapline_trace::ChannelConfig;
 
 use crate::plural::counted;
@@ -204,6 +205,31 @@ pub fn channel(text: &str) -> Result<ChannelConfig, NumberError> {
     config.ok_or_else(|| NumberError::Channel(text.to_owned()))
 }
 
+/// The last of `length` bytes from an address of a guest on.
+///
+/// # Errors
+/// The guest can have no such addresses: it has as many bits as its word, and of 64 the upper ones are equal (Intel SDM, vol. 1,
+/// 3.3.7.1, "Canonical Addressing").
+pub fn last_address(width: Width, low: u64, length: u64) -> Result<u64, String> {
+    let last = low.checked_add(length.saturating_sub(1));
+    // All 0 or all 1 in a canonical address.
+    let upper = |address: u64| address.cast_signed() >> 47;
+    let fits = |address: u64| match width {
+        Width::W32 => address >> 32 == 0,
+        Width::W64 => matches!(upper(address), 0 | -1),
+    };
+    let has = match width {
+        Width::W32 => "have 32 bits",
+        Width::W64 => "have 48 bits, and the bits above them are as the highest of these",
+    };
+    if !fits(low) {
+        return Err(format!("{low:#x} is no address of this guest: its addresses {has}"));
+    }
+    last.filter(|last| fits(*last) && (width == Width::W32 || upper(*last) == upper(low))).ok_or_else(|| {
+        format!("{length} bytes at {low:#x} reach beyond the addresses of this guest, which {has}")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,6 +244,24 @@ mod tests {
         assert_eq!((count("300M"), size("300M")), (Ok(300_000_000), Ok(300 << 20)));
         assert_eq!((count("1_500k"), size("0x10K")), (Ok(1_500_000), Ok(16 << 10)));
         assert_eq!((size("1gib"), size("4096B"), size("2KB")), (Ok(1 << 30), Ok(4096), Ok(2048)));
+    }
+
+    #[test]
+    fn addresses_are_those_that_the_guest_can_have() {
+        let last = |width, low, length| last_address(width, low, length).ok();
+        assert_eq!(last(Width::W32, 0xffff_fff8, 8), Some(0xffff_ffff));
+        for (low, length) in [(0xffff_fff8, 9), (1 << 32, 1), (u64::MAX, 2)] {
+            assert_eq!(last(Width::W32, low, length), None, "{low:#x}:{length}");
+        }
+        let (half, upper) = (1 << 47, 0xffff_8000_0000_0000);
+        assert_eq!(last(Width::W64, half - 1, 1), Some(half - 1));
+        assert_eq!(last(Width::W64, upper, 16), Some(upper + 15));
+        assert_eq!(last(Width::W64, u64::MAX, 1), Some(u64::MAX));
+        for (low, length) in
+            [(half - 1, 2), (half, 1), (upper - 1, 1), (u64::MAX, 2), (half - 1, u64::MAX / 2 + 2)]
+        {
+            assert_eq!(last(Width::W64, low, length), None, "{low:#x}:{length}");
+        }
     }
 
     #[test]

@@ -179,6 +179,7 @@ fn examine(timeline: &mut Timeline, words: &[&str]) -> Result<Option<Done>, Fail
     let [address, length] = words else { return Ok(None) };
     let address = place(timeline.session(), address)?;
     let length = numbers::within(length, 1, MOST_EXAMINED).map_err(|error| usage(error.to_string()))?;
+    last_address(timeline.session(), address, length)?;
     Ok(Some(Done::Shown(vec![timeline.examine(address, length)])))
 }
 
@@ -215,6 +216,10 @@ fn place(session: &Session, text: &str) -> Result<u64, Failure> {
     session.place(text).map_err(|error| usage(error.to_string()))
 }
 
+fn last_address(session: &Session, low: u64, length: u64) -> Result<u64, Failure> {
+    session.last_address(low, length).map_err(|error| usage(error.to_string()))
+}
+
 /// What follows `to`: `PLACE`, or `write`, `read` or `access` and `PLACE[:LENGTH]`. Of code, all places with the name.
 fn stop_points(session: &Session, words: &[&str]) -> Result<Option<Vec<StopPoint>>, Failure> {
     let (kind, range) = match words {
@@ -230,7 +235,7 @@ fn stop_points(session: &Session, words: &[&str]) -> Result<Option<Vec<StopPoint
     let (at, length) = range.split_once(':').unwrap_or((range, "1"));
     let low = place(session, at)?;
     let length = numbers::within(length, 1, MOST_EXAMINED).map_err(|error| usage(error.to_string()))?;
-    let high = low.saturating_add(length - 1);
+    let high = last_address(session, low, length)?;
     let point = match kind {
         Some(kind) => StopPoint::Watch(Watch { kind, low, high }),
         None => StopPoint::Read { low, high },

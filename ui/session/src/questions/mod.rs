@@ -65,7 +65,9 @@ fn places(session: &Session, text: &str) -> Result<Vec<(u64, Option<u64>)>, Ques
         )));
     }
     if text.starts_with(|c: char| c.is_ascii_digit()) {
-        return Ok(vec![(number(text)?, None)]);
+        let address = number(text)?;
+        last_address(session, address, 1)?;
+        return Ok(vec![(address, None)]);
     }
     let (name, offset) = match text.split_once('+') {
         Some((name, offset)) => (name, Some(number(offset)?)),
@@ -84,7 +86,14 @@ fn places(session: &Session, text: &str) -> Result<Vec<(u64, Option<u64>)>, Ques
         let size = symbol.end().saturating_sub(symbol.addr);
         (symbol.addr.wrapping_add(offset.unwrap_or_default()), offset.is_none().then_some(size))
     };
-    Ok(found.into_iter().map(place).collect())
+    let places: Vec<(u64, Option<u64>)> = found.into_iter().map(place).collect();
+    places.iter().try_for_each(|(address, _)| last_address(session, *address, 1).map(drop))?;
+    Ok(places)
+}
+
+/// The last of `length` bytes from an address on.
+pub(crate) fn last_address(session: &Session, low: u64, length: u64) -> Result<u64, QuestionError> {
+    crate::numbers::last_address(session.target().width(), low, length).map_err(QuestionError::Place)
 }
 
 impl Session {
@@ -94,6 +103,14 @@ impl Session {
     /// The text is none of these, there is no such symbol, or there are several.
     pub fn place(&self, text: &str) -> Result<u64, QuestionError> {
         place(self, text).map(|(address, _)| address)
+    }
+
+    /// The last of so many bytes at an address.
+    ///
+    /// # Errors
+    /// The guest can have no such addresses.
+    pub fn last_address(&self, low: u64, length: u64) -> Result<u64, QuestionError> {
+        last_address(self, low, length)
     }
 
     /// The same where several places can be meant: the addresses of all symbols that have the name.

@@ -14,7 +14,7 @@ use trapline_emu::{Access, Core, PAGE, WATCH_VALUE, Watch, WatchHit, WatchKind};
 use trapline_os::CodePointer;
 use trapline_providers::Target;
 
-use super::{Before, QuestionError, Reader, place, timeline};
+use super::{Before, QuestionError, Reader, last_address, place, timeline};
 use crate::guest::Guest;
 use crate::numbers;
 use crate::recording::{Position, Recording};
@@ -93,7 +93,7 @@ fn range(session: &Session, text: &str) -> Result<(u64, u64), QuestionError> {
     };
     let (low, size) = place(session, at)?;
     let length = length.or(size.filter(|size| (1..=MOST_OF_SYMBOL).contains(size))).unwrap_or(1);
-    Ok((low, low.saturating_add(length - 1)))
+    Ok((low, last_address(session, low, length)?))
 }
 
 /// The last `most` instructions that wrote to a range, `ADDRESS[:LENGTH]`, before a position or in a whole recording.

@@ -93,7 +93,8 @@ impl App {
             return task.ok_or_else(|| "the current task is not known here".to_owned());
         }
         if text.starts_with(|c: char| c.is_ascii_digit()) {
-            return numbers::count(text).map(Spot::at).map_err(|error| error.to_string());
+            let address = numbers::count(text).map_err(|error| error.to_string())?;
+            return numbers::last_address(self.target.width(), address, 1).map(Spot::at);
         }
         let named = self.target.symbols().named(text).one();
         let named = named.map_err(|ambiguous| format!("{ambiguous}; write one of these addresses"));
@@ -130,7 +131,7 @@ impl App {
         let (at, length) = text.split_once(':').unwrap_or((text, "1"));
         let low = self.address(at)?;
         let length = numbers::within(length, 1, 4096).map_err(|error| error.to_string())?;
-        let high = low.checked_add(length - 1).ok_or("this range is larger than memory")?;
+        let high = numbers::last_address(self.target.width(), low, length)?;
         Ok(StopPoint::Watch(Watch { kind: WatchKind::Write, low, high }))
     }
 }
