@@ -176,7 +176,7 @@ def stops():
         look()
 stops()
 "#;
-    let out = gdb(
+    let (out, err) = gdb_said(
         "embedded:ia32 --mem 32M --user ping",
         &format!(
             r#"
@@ -201,7 +201,7 @@ continue
     );
     assert_eq!(told(&out, "all"), "{(5, 1)}", "{out}");
     assert_eq!(told(&out, "told"), "True", "{out}");
-    assert!(out.contains("process 5 ends here"), "{out}");
+    assert!(err.contains("process 5 ends here"), "{out}{err}");
     let args = format!("embedded:ia32 --mem 32M --user ping -p {}", asks.display());
     let out = gdb(&args, &format!("python\n{stops}\nprint('all', seen)\nend"));
     assert_eq!(told(&out, "all"), "{(5, 1)}", "{out}");

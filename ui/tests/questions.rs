@@ -298,10 +298,11 @@ fn linear_addresses_wrap_at_32_bits_where_the_code_segment_has_a_base() {
 at 2 0x100010 main: mov dword [102010h],0CAFEF00Dh
 at 3 0x10001a main+0xa: nop
 0x100010: c7 05                                            ..
-0x100100010: nothing is mapped here
-0xfffffff0: nothing is mapped here
 ";
     assert_eq!(out, shown);
+    let err = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(err.matches("0x100100010 is no address of this guest").count(), 2, "{err}");
+    assert!(err.contains("32 bytes at 0xfffffff0 reach beyond the addresses of this guest"), "{err}");
     for question in [["--who-wrote", "0x102010:4"], ["--when", "u32[0x102010] != 0"]] {
         let found = answer(folder, &question);
         let [only] = list(&found, "last").as_slice() else { panic!("{found:#}") };
