@@ -171,6 +171,7 @@ const OTHERS: &[&str] = &[
     "trapline-fuzz",
     "cpu-model",
     "virtio-devices",
+    "dtrace-failed",
 ];
 
 #[test]
