@@ -1,3 +1,5 @@
+//! Texts of floating-point numbers, against those of C.
+
 use super::*;
 
 /// The number as C's compiler and `printf` show it: `%.0e` to `%.17e`, `%f` and `%g` in some precisions, per line. (Of `%#g`, glibc 2.36 rounds 999999.5 to `1.e+06`.)

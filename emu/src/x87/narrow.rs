@@ -138,11 +138,14 @@ impl Format {
         // A carry out of the fraction goes into the exponent.
         if biased > 0 {
             let kept = (kept as u64) & !(1 << fraction);
-            return Narrowed { value: sign | kept + ((biased as u64) << fraction) + u64::from(up), ..result };
+            return Narrowed {
+                value: sign | (kept + ((biased as u64) << fraction) + u64::from(up)),
+                ..result
+            };
         }
         let below = (1 - biased).unsigned_abs().min(128);
         let (kept, up, inexact) = of.cut(drop + below, rounding);
-        Narrowed { value: sign | kept as u64 + u64::from(up), up, inexact, ..result }
+        Narrowed { value: sign | (kept as u64 + u64::from(up)), up, inexact, ..result }
     }
 }
 

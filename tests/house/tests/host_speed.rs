@@ -48,7 +48,7 @@ const ALLOWED: [(&str, &[&str], &str); 17] = [
 
 /// Tests whose guest has a shell that sleeps or reads its clock: in virtual time, which is the same on every host.
 const OF_GUESTS: [&str; 2] = ["sleep of a shell", "clock"];
-const GUESTS: [&str; 12] = [
+const GUESTS: [&str; 13] = [
     "tests/tests/gdb_linux.rs",
     "tests/tests/guest_linux_dti.rs",
     "tests/tests/guest_linux_dumps.rs",
@@ -56,6 +56,7 @@ const GUESTS: [&str; 12] = [
     "tests/tests/guest_linux_module_probes.rs",
     "tests/tests/guest_linux_probes.rs",
     "tests/tests/guest_linux_static.rs",
+    "tests/tests/guest_linux_system.rs",
     "tests/tests/guest_linux_tail_calls.rs",
     "tests/tests/guest_linux_task_stacks.rs",
     "tests/tests/guest_linux_threads.rs",

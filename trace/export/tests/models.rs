@@ -76,6 +76,19 @@ fn shows_gone(call: &Record, hit: &Record) -> bool {
     same_stack && (now.sp > own.sp || is_entry(hit))
 }
 
+/// How many of the open calls are kept because the outermost one of those whose frames are gone, and whose function returns, is
+/// the call that returns: the probe fires behind the `ret`. If it fires at the `ret`, a call that is left has its stack pointer.
+fn returning(all: &[Record], waiting: &[usize], hit: &Record) -> usize {
+    let is_own = |call: &usize| all[*call].header.probe + 1 == hit.header.probe && is_entry(&all[*call]);
+    let left = waiting.iter().rposition(|call| !shows_gone(&all[*call], hit)).map_or(0, |last| last + 1);
+    let at_ret = waiting[..left].last().is_some_and(|call| {
+        let own = &all[*call].header;
+        is_own(call) && (own.cs, own.sp) == (hit.header.cs, hit.header.sp)
+    });
+    let first = waiting[left..].iter().position(is_own).filter(|_| !at_ret);
+    first.map_or(0, |at| left + at + 1)
+}
+
 /// Whether a hit is a further record of the one before it.
 fn is_again(all: &[Record], at: usize) -> bool {
     let key = |n: usize| (all[n].header.icount, all[n].header.probe, all[n].header.pid);
@@ -103,7 +116,10 @@ fn calls(all: &[Record]) -> Calls {
         if !is_step {
             seen.header.probe = 9;
         }
-        while let Some(call) = waiting.pop_if(|call| shows_gone(&all[*call], &seen)) {
+        let kept = if is_step { returning(all, &waiting, record) } else { 0 };
+        while waiting.len() > kept
+            && let Some(call) = waiting.pop_if(|call| shows_gone(&all[*call], &seen))
+        {
             fates[call] = Fate::Call(Some(at));
             ends[at].push(call);
         }

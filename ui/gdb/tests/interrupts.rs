@@ -162,7 +162,14 @@ fn ctrl_c_is_never_lost() {
     }
     for round in 0..ROUNDS {
         let comes = Comes::new(next());
-        let stop = stopped(&mut client, &mut seen, &framed(b"c"), comes);
+        let mut stop = stopped(&mut client, &mut seen, &framed(b"c"), comes);
+        if comes == Comes::After && stop.ends_with("replaylog:end;") {
+            // The run has come to its end before the bytes behind the packet were read. They are not lost, and it begins again.
+            client.send(&framed(b"bc"));
+            stop = client.answer(&mut seen);
+            client.send(&framed(b"bc"));
+            assert!(client.answer(&mut seen).ends_with("replaylog:begin;"), "round {round}");
+        }
         assert!(stop.starts_with("T02"), "round {round}, {comes:?}: {stop}");
         // It has not only come late: the run is where it stands, and goes on.
         client.send(&framed(b"s"));
