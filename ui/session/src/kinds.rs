@@ -87,7 +87,7 @@ impl Kind {
         let marked = MARKS.iter().find(|mark| mark.is_in(bytes)).map(|mark| mark.kind);
         let looked_at = &bytes[..bytes.len().min(LOOKED_AT as usize)];
         let is_printed = |c: char| !c.is_control() || c.is_ascii_whitespace();
-        let is_text = |text: &str| !text.is_empty() && text.chars().all(is_printed);
+        let is_text = |text: &str| text.contains('\n') && text.chars().all(is_printed);
         marked.or_else(|| std::str::from_utf8(looked_at).ok().filter(|text| is_text(text)).map(|_| TEXT))
     }
 
