@@ -107,7 +107,7 @@ fn eighty_bits_are_shown_as_c_shows_them() {
         // As the program in C makes them.
         let mut exponent = (given >> 13) as u16;
         let mut significand = given | 1 << 63;
-        if exponent % 7 == 0 {
+        if exponent.is_multiple_of(7) {
             exponent &= 0x8000;
         } else if exponent & 0x7fff == 0x7fff {
             exponent -= 1;

@@ -296,7 +296,7 @@ pub(super) fn quotient(a: F80, b: F80) -> Option<Exact> {
     let whole = u128::from(x.mantissa) << 63;
     let rest = (whole % divisor) << 64;
     // The lowest bit says that there is more.
-    let value = ((whole / divisor) << 64) | rest / divisor | u128::from(rest % divisor != 0);
+    let value = ((whole / divisor) << 64) | (rest / divisor) | u128::from(rest % divisor != 0);
     Exact::scaled(a.is_negative() != b.is_negative(), value, x.exponent - y.exponent - 127)
 }
 
