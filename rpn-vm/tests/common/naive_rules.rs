@@ -245,8 +245,8 @@ impl Naive<'_> {
                 m.push(u64::from(!valid));
             }),
             Op::Seg2lin => self.linear(),
-            Op::LogStr => self.log_string(),
-            Op::LogMrf => self.log_memory(),
+            Op::LogStr => self.log_memory(0x01, true),
+            Op::LogMrf => self.log_memory(0x00, false),
             Op::LogN => self.log_elements(insn.arg, None),
             Op::Log => {
                 let count = self.pop();
@@ -463,32 +463,14 @@ impl Naive<'_> {
         Flow::Throw(0x0001, at, 0)
     }
 
-    /// Whole or not at all. A byte that cannot be read before the log is full is a fault.
-    fn log_memory(&mut self) -> Flow {
-        let (addr, length) = (self.pop(), self.pop());
-        let mut bytes = Vec::new();
-        while (bytes.len() as u64) < length {
-            match self.read_byte(addr.wrapping_add(bytes.len() as u64)) {
-                Ok(byte) => bytes.push(byte),
-                Err(Fault(at)) => return self.log_fault(at),
-            }
-            if !self.fits(3 + bytes.len() as u64) {
-                return self.overflow();
-            }
-        }
-        if !self.fits(3) {
-            return self.overflow();
-        }
-        self.log_bytes(0x00, &bytes)
-    }
-
-    /// Up to a NUL, which is not logged, and at most `most` bytes; whole or not at all.
-    fn log_string(&mut self) -> Flow {
+    /// The bytes from an address, to the end of a string (a NUL, which is not logged) if `is_string`; whole or not at all. A byte that
+    /// cannot be read before the log is full is a fault.
+    fn log_memory(&mut self, token: u8, is_string: bool) -> Flow {
         let (addr, most) = (self.pop(), self.pop());
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < most {
             match self.read_byte(addr.wrapping_add(bytes.len() as u64)) {
-                Ok(0) => break,
+                Ok(0) if is_string => break,
                 Ok(byte) => bytes.push(byte),
                 Err(Fault(at)) => return self.log_fault(at),
             }
@@ -499,7 +481,7 @@ impl Naive<'_> {
         if !self.fits(3) {
             return self.overflow();
         }
-        self.log_bytes(0x01, &bytes)
+        self.log_bytes(token, &bytes)
     }
 
     fn log_bytes(&mut self, token: u8, bytes: &[u8]) -> Flow {
