@@ -174,8 +174,11 @@ fn vector(i: &Instruction) -> Option<Mended> {
     use Mnemonic as M;
     match i.mnemonic() {
         // The engine cuts lengths of 64 bits to 32.
-        M::Pcmpestri64 | M::Pcmpestrm64 => return Some(Mended::Strings(Control(i.immediate8()))),
-        M::Pcmpestri | M::Pcmpestrm | M::Pcmpistri | M::Pcmpistrm => {
+        // The engine reads beyond the operands where a length is 80000000h, whose absolute value it takes for a negative one.
+        M::Pcmpestri64 | M::Pcmpestrm64 | M::Pcmpestri | M::Pcmpestrm => {
+            return Some(Mended::Strings(Control(i.immediate8())));
+        }
+        M::Pcmpistri | M::Pcmpistrm => {
             let control = Some(Control(i.immediate8())).filter(|control| control.is_mended());
             return control.map(Mended::Strings);
         }
