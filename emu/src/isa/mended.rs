@@ -173,8 +173,8 @@ fn status(i: &Instruction) -> Option<Status> {
 fn vector(i: &Instruction) -> Option<Mended> {
     use Mnemonic as M;
     match i.mnemonic() {
-        // The engine cuts lengths of 64 bits to 32.
-        // The engine reads beyond the operands where a length is 80000000h, whose absolute value it takes for a negative one.
+        // The engine cuts lengths of 64 bits to 32, and reads beyond the operands where one is 80000000h: it takes the absolute
+        // value of that for a negative one.
         M::Pcmpestri64 | M::Pcmpestrm64 | M::Pcmpestri | M::Pcmpestrm => {
             return Some(Mended::Strings(Control(i.immediate8())));
         }

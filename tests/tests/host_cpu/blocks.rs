@@ -116,16 +116,20 @@ impl Found {
         let exact = rng.below(2) == 0 && !limits::is_intel();
         let data = random::data(rng, exact);
         let blocks: Vec<Block> = (0..BATCH).map(|_| random::block(rng, bits, exact)).collect();
-        let mut machine = Machine::new(bits, &data);
+        self.blocks(bits, &data, &blocks)
+    }
+
+    fn blocks(&mut self, bits: u32, data: &[u8], blocks: &[Block]) -> bool {
+        let mut machine = Machine::new(bits, data);
         let cases: Vec<_> = blocks.iter().map(Block::for_host).collect();
-        let Some(host) = on_host(bits, &data, &cases) else { return false };
+        let Some(host) = on_host(bits, data, &cases) else { return false };
         let bad: Vec<&Block> = blocks
             .iter()
             .zip(&host)
             .filter(|(block, host)| !self.compare(&mut machine, block, host).is_empty())
             .map(|(block, _)| block)
             .collect();
-        self.blame(bits, &data, &mut machine, &bad);
+        self.blame(bits, data, &mut machine, &bad);
         true
     }
 
@@ -180,21 +184,30 @@ impl Found {
     }
 }
 
+impl Found {
+    fn assert_equal(&self, bits: u32, floor: usize) {
+        println!("{bits} bits: {} blocks compared", self.compared);
+        self.known.iter().for_each(|(why, count)| println!("  {count} blocks left out: {why}"));
+        let all: Vec<String> =
+            self.differences.iter().map(|(code, count)| format!("{code:?}, {count} times")).collect();
+        assert!(all.is_empty(), "{bits} bits: forms differ: {}", all.join("; "));
+        assert!(self.compared >= floor, "only {} blocks", self.compared);
+    }
+}
+
 /// Compares so many blocks of a width.
 fn check(bits: u32, blocks: usize) {
     let (mut found, mut rng) = (Found::default(), Rng(0x9e37_79b9_7f4a_7c15 + u64::from(bits)));
     for _ in 0..blocks.div_ceil(BATCH) {
         if !found.batch(bits, &mut rng) {
-            println!("{bits} bits: this kernel runs no such program; nothing was compared");
-            return;
+            return nothing(bits);
         }
     }
-    println!("{bits} bits: {} blocks compared", found.compared);
-    found.known.iter().for_each(|(why, count)| println!("  {count} blocks left out: {why}"));
-    let all: Vec<String> =
-        found.differences.iter().map(|(code, count)| format!("{code:?}, {count} times")).collect();
-    assert!(all.is_empty(), "{bits} bits: forms differ: {}", all.join("; "));
-    assert!(found.compared >= blocks / 2, "only {} blocks", found.compared);
+    found.assert_equal(bits, blocks / 2);
+}
+
+fn nothing(bits: u32) {
+    println!("{bits} bits: this kernel runs no such program; nothing was compared");
 }
 
 #[test]
@@ -207,14 +220,46 @@ fn random_blocks_do_what_the_host_cpu_does_in_32_bit_code() {
     check(32, 4000);
 }
 
-/// Not 700,000 as before: since half of the blocks have unmasked exceptions, this process dies of SIGSEGV somewhere behind, and it is
-/// not known why.
 #[test]
 fn random_blocks_do_what_the_host_cpu_does_in_64_bit_code_at_length() {
-    check(64, 100_000);
+    check(64, 700_000);
 }
 
 #[test]
 fn random_blocks_do_what_the_host_cpu_does_in_32_bit_code_at_length() {
     check(32, 300_000);
+}
+
+/// PCMPESTRI and PCMPESTRM with lengths at the ends of their range: the engine reads beyond the operands for the least one. The CPU
+/// of 32 bits has neither.
+#[test]
+fn strings_of_extreme_lengths_are_compared_as_by_the_host_cpu() {
+    const LENGTHS: [u64; 14] = [
+        0,
+        1,
+        7,
+        8,
+        15,
+        16,
+        17,
+        0x7fff_ffff,
+        0x8000_0000,
+        0x8000_0001,
+        0xffff_fff0,
+        0xffff_ffff,
+        1 << 63,
+        u64::MAX,
+    ];
+    let (mut found, mut rng, mut blocks) = (Found::default(), Rng(0x7073_7472), Vec::new());
+    for lengths in LENGTHS.iter().flat_map(|a| LENGTHS.map(|d| (*a, d))) {
+        for form in [&[0x66, 0x0f, 0x3a][..], &[0x66, 0x48, 0x0f, 0x3a]] {
+            for opcode in [0x60, 0x61] {
+                let code = [form, &[opcode, 0xc1, rng.next() as u8]].concat();
+                blocks.push(random::with_lengths(&mut rng, &code, lengths));
+            }
+        }
+    }
+    let data = random::data(&mut rng, false);
+    assert!(found.blocks(64, &data, &blocks));
+    found.assert_equal(64, blocks.len());
 }

@@ -2,7 +2,7 @@
 
 use super::super::forms::Form;
 use super::super::limits;
-use super::super::program::{DATA_BYTES, FX_BYTES, Start};
+use super::super::program::{AT, DATA_BYTES, FX_BYTES, Start};
 use super::{Block, HLT, known};
 use crate::common::{CODE, DATA, Rng, STACK3};
 use crate::forms::Shape;
@@ -271,4 +271,12 @@ pub fn block(rng: &mut Rng, bits: u32, exact: bool) -> Block {
     }
     code.push(HLT);
     Block { code, instructions, start: start(rng, bits, exact), exact }
+}
+
+/// A block of one instruction of 64-bit code that takes two lengths from RAX and RDX.
+pub fn with_lengths(rng: &mut Rng, code: &[u8], (a, d): (u64, u64)) -> Block {
+    let mut start = start(rng, 64, false);
+    (start.registers[0], start.registers[2]) = (a, d);
+    let i = Decoder::with_ip(64, code, AT, DecoderOptions::NONE).decode();
+    Block { code: [code, &[HLT]].concat(), instructions: vec![i], start, exact: false }
 }
