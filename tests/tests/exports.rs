@@ -97,7 +97,7 @@ fn a_run_writes_the_ctf_trace_that_its_trace_file_is_converted_to() {
         let bytes = |trace: &str| std::fs::read(here.join(trace).join(file)).unwrap();
         assert!(bytes("direct") == bytes("later"), "{file}");
     }
-    for form in ["csv", "folded", "svg", "perfetto"] {
+    for form in ["csv", "folded", "svg", "pprof", "perfetto"] {
         ok(here, &[&run[..], &["-f", form, "-o", form]].concat());
         ok(here, &["trace", "convert", "t", "--to", form, "-o", "later.out"]);
         let bytes = |name: &str| std::fs::read(here.join(name)).unwrap();
@@ -246,7 +246,7 @@ fn a_file_that_lacks_what_a_format_shows_is_refused_with_what_to_record() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
     ok(here, &["run", "embedded:ia32", "-q", "--rpn", "profile:::tick-1ms {}", "-f", "raw", "-o", "t"]);
-    for form in ["folded", "svg"] {
+    for form in ["folded", "svg", "pprof"] {
         let ran = trapline(here, &["trace", "convert", "t", "--to", form]);
         assert_eq!((ran.code, ran.out.as_str()), (7, ""));
         assert_eq!(
@@ -258,7 +258,7 @@ fn a_file_that_lacks_what_a_format_shows_is_refused_with_what_to_record() {
     for (args, said) in [
         (
             &["--to", "csv", "--weight", "ns"][..],
-            "--weight has no effect without stacks; use it with --to folded or svg",
+            "--weight has no effect without stacks; use it with --to folded, svg or pprof",
         ),
         (&["--to", "ctf"], "a CTF trace is a folder; name it with -o FOLDER"),
     ] {
@@ -277,7 +277,7 @@ fn a_damaged_file_is_refused_after_what_precedes_the_damage() {
     std::fs::write(here.join("flipped"), &bytes).unwrap();
     std::fs::write(here.join("cut"), &bytes[..middle - 1]).unwrap();
     for (file, why) in [("flipped", "is damaged: its checksum is"), ("cut", "the file ends early: ")] {
-        for form in ["ctf", "perfetto", "folded", "svg", "csv", "json"] {
+        for form in ["ctf", "perfetto", "folded", "svg", "pprof", "csv", "json"] {
             let out = format!("{file}.{form}");
             let ran = trapline(here, &["trace", "convert", file, "--to", form, "-o", &out]);
             assert_eq!(ran.code, 7, "{form}: {}", ran.err);

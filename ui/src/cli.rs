@@ -433,6 +433,8 @@ pub enum RecordFormat {
     Folded,
     /// A flame graph, at the end (docs/export.md)
     Svg,
+    /// Stacks for pprof, in binary, at the end (docs/export.md)
+    Pprof,
     /// A trace for Perfetto, in binary (docs/export.md)
     Perfetto,
     /// A CTF 1.8 trace: -o is a folder (docs/export.md)
@@ -442,7 +444,7 @@ pub enum RecordFormat {
 impl RecordFormat {
     /// Whether it is no text.
     pub fn is_binary(self) -> bool {
-        matches!(self, Self::Raw | Self::Perfetto | Self::Ctf)
+        matches!(self, Self::Raw | Self::Pprof | Self::Perfetto | Self::Ctf)
     }
 }
 

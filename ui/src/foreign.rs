@@ -48,6 +48,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
         &["--verbose", "-verbose", "--debug"],
         "--stats tells what a run did, and --progress how far it has come",
     ),
+    (&["--json", "-json"], "write -f json"),
     (&["--vmlinux", "--symbols-file", "--btf"], "write --sym FILE"),
     (&["--timeout"], "time is counted in instructions: write --limit-insns N"),
 ];

@@ -137,9 +137,10 @@ fn no_files(guest: &GuestArgs) -> Result<(), Failure> {
 /// The first option without effect.
 pub fn of_convert(args: &ConvertArgs) -> Result<(), Failure> {
     let of_stacks = [(args.weight.is_some(), "--weight"), (args.diff.is_some(), "--diff")];
-    let has_stacks = matches!(args.to.format(), RecordFormat::Folded | RecordFormat::Svg);
+    let has_stacks =
+        matches!(args.to.format(), RecordFormat::Folded | RecordFormat::Svg | RecordFormat::Pprof);
     match first(&of_stacks).filter(|_| !has_stacks) {
-        Some(option) => Err(refused(option, "without stacks; use it with --to folded or svg")),
+        Some(option) => Err(refused(option, "without stacks; use it with --to folded, svg or pprof")),
         None => Ok(()),
     }
 }

@@ -101,6 +101,7 @@ impl Form {
             RecordFormat::Ctf => Box::new(CtfSink::new(&self.folder, self.items, self.notes)),
             RecordFormat::Folded => Box::new(self.flame(out, FlameForm::Folded)),
             RecordFormat::Svg => Box::new(self.flame(out, FlameForm::Svg)),
+            RecordFormat::Pprof => Box::new(self.flame(out, FlameForm::Pprof)),
             RecordFormat::Perfetto => Box::new(PerfettoSink::new(out, self.items, self.notes)),
         }
     }
@@ -115,6 +116,7 @@ fn name_of(format: RecordFormat) -> &'static str {
         RecordFormat::Csv => "csv",
         RecordFormat::Folded => "folded",
         RecordFormat::Svg => "svg",
+        RecordFormat::Pprof => "pprof",
         RecordFormat::Perfetto => "perfetto",
         RecordFormat::Ctf => "ctf",
     }

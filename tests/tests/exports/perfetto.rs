@@ -1,4 +1,5 @@
-//! A Perfetto trace as protoc reads it, by the published definitions: events with their names, values and flows.
+//! A Perfetto trace and a profile of pprof as protoc reads them, by the published definitions: events with their names, values and
+//! flows; stacks with their weights.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -6,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use super::{objects, ok};
+use super::{objects, ok, trapline};
 use crate::cli;
 use serde_json::Value;
 use trapline_tests::linux::QUICK;
@@ -130,18 +131,23 @@ impl Texts {
     }
 }
 
-/// The events of a trace, in its order.
-fn events(file: &Path) -> Vec<Event> {
-    let definitions = root().join("tests/tests/exports");
+/// A file as a message of this type, which a file of a folder defines.
+fn decoded(file: &Path, kind: &str, (definitions, name): (&Path, &str)) -> Message {
     let mut protoc = Command::new("protoc");
-    protoc.arg("--decode=perfetto.protos.Trace").arg("-I").arg(&definitions).arg("perfetto.proto");
+    protoc.arg(format!("--decode={kind}")).arg("-I").arg(definitions).arg(name);
     let output = protoc.stdin(std::fs::File::open(file).unwrap()).output();
     let output = output.unwrap_or_else(|error| {
         panic!("protoc: {error}; install it: sudo apt-get install protobuf-compiler")
     });
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
-    let trace = Message::read(&mut text.lines());
+    Message::read(&mut text.lines())
+}
+
+/// The events of a trace, in its order.
+fn events(file: &Path) -> Vec<Event> {
+    let definitions = root().join("tests/tests/exports");
+    let trace = decoded(file, "perfetto.protos.Trace", (&definitions, "perfetto.proto"));
     let (mut texts, mut events) = (Texts::default(), Vec::new());
     for packet in trace.messages("packet") {
         texts.describe(packet);
@@ -257,4 +263,69 @@ fn guest_linux_flows_lead_from_system_calls_to_the_threads_that_go_on() {
     // Threads that end in a call do not come back.
     let comes_back = ends.values().filter(|end| end.category == "sched").count();
     assert!(comes_back > 10, "{comes_back} of {} flows", ends.len());
+}
+
+/// Where Debian's golang-github-google-pprof-dev has the definitions.
+const PPROF: &str = "/usr/share/gocode/src/github.com/google/pprof/proto";
+
+/// The stacks of a profile as folded stacks, and the names of their values.
+fn folded(file: &Path) -> (BTreeMap<String, Vec<u64>>, Vec<String>) {
+    let profile = decoded(file, "perftools.profiles.Profile", (Path::new(PPROF), "profile.proto"));
+    let strings: Vec<&str> = profile.texts("string_table").collect();
+    let text = |message: &Message, name: &str| strings[message.number(name).unwrap() as usize].to_owned();
+    let numbered = |name: &'static str| -> BTreeMap<u64, &Message> {
+        profile.messages(name).map(|message| (message.number("id").unwrap(), message)).collect()
+    };
+    let (locations, functions) = (numbered("location"), numbered("function"));
+    let name = |location: &u64| {
+        let line = locations[location].messages("line").next().unwrap();
+        text(functions[&line.number("function_id").unwrap()], "name")
+    };
+    let stacks = profile.messages("sample").map(|sample| {
+        let frames: Vec<String> = sample.numbers("location_id").iter().rev().map(name).collect();
+        (frames.join(";"), sample.numbers("value"))
+    });
+    let kinds = profile.messages("sample_type");
+    (stacks.collect(), kinds.map(|kind| format!("{} {}", text(kind, "type"), text(kind, "unit"))).collect())
+}
+
+#[test]
+fn a_profile_of_pprof_has_the_folded_stacks() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let run =
+        ["run", "embedded:ia32", "-q", "--rpn", "fbt:::{}", "--header", "pid,name,cs,sp", "-f", "raw", "-o"];
+    ok(here, &[&run[..], &["now"]].concat());
+    // It ends at its limit, with the exit code for that.
+    trapline(here, &[&run[..], &["before", "--limit-insns", "400K"]].concat());
+    for (more, kinds) in [
+        (&[][..], &["instructions count"][..]),
+        (&["--weight", "count"], &["calls count"]),
+        (&["--weight", "ns"], &["time nanoseconds"]),
+        (&["--diff", "before"], &["before count", "instructions count"]),
+    ] {
+        let convert = ["trace", "convert", "now", "--to"];
+        let lines = ok(here, &[&convert[..], &["folded"], more].concat()).out;
+        ok(here, &[&convert[..], &["pprof", "-o", "pb"], more].concat());
+        let wanted = lines.lines().map(|line| {
+            let words: Vec<&str> = line.rsplitn(kinds.len() + 1, ' ').collect();
+            let numbers = words[..kinds.len()].iter().rev().map(|word| word.parse().unwrap());
+            (words[kinds.len()].to_owned(), numbers.collect())
+        });
+        let wanted: BTreeMap<String, Vec<u64>> = wanted.collect();
+        assert!(wanted.len() > 20, "{lines}");
+        let (stacks, named) = folded(&here.join("pb"));
+        assert_eq!((stacks, named.iter().map(String::as_str).collect::<Vec<_>>()), (wanted, kinds.to_vec()));
+    }
+    let command = ["profile", "embedded:ia32", "-q", "--insns", "1009"];
+    let lines = ok(here, &command).out;
+    ok(here, &[&command[..], &["-o", "profile.pb"]].concat());
+    let (stacks, named) = folded(&here.join("profile.pb"));
+    let stacks: Vec<String> = stacks.iter().map(|(frames, count)| format!("{frames} {}", count[0])).collect();
+    let mut wanted: Vec<&str> = lines.lines().collect();
+    wanted.sort_unstable();
+    assert_eq!(
+        (stacks.iter().map(String::as_str).collect::<std::collections::BTreeSet<_>>(), named),
+        (wanted.into_iter().collect(), vec!["samples count".to_owned()])
+    );
 }

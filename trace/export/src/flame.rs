@@ -1,10 +1,11 @@
-//! Folded stacks and flame graphs as sinks.
+//! Folded stacks, flame graphs and profiles of pprof as sinks.
 
 use std::io::{self, Write};
 
 use trapline_trace::{End, HeaderItems, RecordView, Reply, RunInfo, Shown, Sink, Symbolize};
 
 use crate::notes::Notes;
+use crate::pprof;
 use crate::stacks::Stacks;
 use crate::svg;
 use crate::tree::Tree;
@@ -17,6 +18,25 @@ pub enum FlameForm {
     Folded,
     /// A flame graph.
     Svg,
+    /// A profile of pprof.
+    Pprof,
+}
+
+impl FlameForm {
+    /// Writes stacks of an image whose weights have this unit, with those of the trace before if `both`.
+    pub(crate) fn write(
+        self,
+        out: &mut dyn Write,
+        tree: &Tree,
+        (image, unit): (&str, &str),
+        both: bool,
+    ) -> io::Result<()> {
+        match self {
+            Self::Folded => tree.folded(both, |line| writeln!(out, "{line}")),
+            Self::Svg => svg::write(out, tree, image, unit, both),
+            Self::Pprof => pprof::write(out, tree, image, unit, both),
+        }
+    }
 }
 
 /// Writes the stacks of a run at its end.
@@ -57,11 +77,7 @@ impl<W: Write> FlameSink<W> {
         if let Some(before) = &self.before {
             tree.compare_with(before);
         }
-        let both = self.before.is_some();
-        match self.form {
-            FlameForm::Folded => tree.folded(both, |line| writeln!(self.out, "{line}")),
-            FlameForm::Svg => svg::write(&mut self.out, &tree, &self.image, &unit, both),
-        }
+        self.form.write(&mut self.out, &tree, (&self.image, &unit), self.before.is_some())
     }
 }
 

@@ -1,4 +1,5 @@
-//! The records of a run in the formats of other tools: CTF 1.8, Perfetto, folded stacks, flame graphs and CSV.
+//! The records of a run in the formats of other tools: CTF 1.8, Perfetto, folded stacks, flame graphs,
+//! pprof and CSV.
 //!
 //! Each format is a [`Sink`](trapline_trace::Sink), so a run and a trace file make the same output. The members of a
 //! record are those of its JSON line: this crate has no table of its own. What a format leaves out, closes or lacks goes
@@ -15,7 +16,9 @@ mod flame;
 mod hit;
 mod notes;
 mod perfetto;
+mod pprof;
 pub mod profile;
+mod protobuf;
 mod stacks;
 mod svg;
 mod tree;

@@ -155,7 +155,7 @@ impl Scale {
         if self.both { format!("{title}, before {}", frame.total[0]) } else { title }
     }
 
-    fn frame(&self, out: &mut impl Write, frame: &Frame<'_>) -> io::Result<()> {
+    fn frame(&self, out: &mut (impl Write + ?Sized), frame: &Frame<'_>) -> io::Result<()> {
         let (from, part) = (share(frame.left, self.whole[1]), share(frame.total[1], self.whole[1]));
         let inner = WIDTH - 2.0 * MARGIN;
         let (x, width) = (MARGIN + from * inner, part * inner);
@@ -181,7 +181,7 @@ impl Scale {
 
 /// Writes the picture.
 pub(crate) fn write(
-    out: &mut impl Write,
+    out: &mut (impl Write + ?Sized),
     tree: &Tree,
     image: &str,
     unit: &str,

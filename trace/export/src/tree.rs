@@ -132,6 +132,16 @@ impl Tree {
         self.names.get(node.frame as usize).map_or("?", |name| name)
     }
 
+    /// The stacks with a weight: the names of their frames, innermost first, and their weights before and now.
+    pub(crate) fn stacks(&self) -> impl Iterator<Item = (impl Iterator<Item = &str>, [u64; 2])> {
+        let ends = self.nodes.iter().enumerate().filter(|(_, node)| node.own != [0; 2]);
+        ends.map(|(at, node)| {
+            let caller = |at: &usize| self.nodes.get(*at).filter(|_| *at != ROOT).map(|node| node.parent);
+            let nodes = std::iter::successors(Some(at), caller).filter(move |n| *n != ROOT || at == ROOT);
+            (nodes.filter_map(|n| Some(self.name(self.nodes.get(n)?))), node.own)
+        })
+    }
+
     /// The children of a node by name.
     fn children(&self, node: &Node) -> Vec<usize> {
         let mut all: Vec<(&str, usize)> =

@@ -123,6 +123,45 @@ pub(crate) fn labels(kind: AggKind, buckets: usize) -> Vec<String> {
     }
 }
 
+/// The least and the greatest value of each bucket; `None` where it is open.
+pub(crate) fn bounds(kind: AggKind, buckets: usize) -> Vec<(Option<i64>, Option<i64>)> {
+    match kind {
+        AggKind::Quantize => (0..buckets)
+            .map(|bucket| {
+                let near = quantize_value(bucket);
+                // The buckets of the greatest numbers end where the numbers do.
+                let far = i128::from(near) * 2 - i128::from(near.signum());
+                let far = if bucket == 0 { i64::MIN } else { clamped(far) };
+                (Some(near.min(far)), Some(near.max(far)))
+            })
+            .collect(),
+        AggKind::Lquantize { base, step, .. } => {
+            let step = i64::from(step.max(1));
+            let from = |bucket: usize| i64::from(base) + (bucket as i64 - 1) * step;
+            between(buckets, from)
+        }
+        AggKind::Llquantize { factor, low, high, steps } => {
+            let edges = edges(factor, low, high, steps);
+            let edge = |n: usize| edges.get(n).map_or(0, |edge| i128::from(*edge));
+            between(buckets, |bucket| match bucket.checked_sub(edges.len() + 1) {
+                Some(above) => clamped(edge(above)),
+                None => clamped(1 - edge(edges.len() - bucket)),
+            })
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The bounds of buckets of which each but the first begins at a value.
+fn between(buckets: usize, from: impl Fn(usize) -> i64) -> Vec<(Option<i64>, Option<i64>)> {
+    let least = |bucket: usize| (1..buckets).contains(&bucket).then(|| from(bucket));
+    (0..buckets).map(|bucket| (least(bucket), least(bucket + 1).map(|next| next.saturating_sub(1)))).collect()
+}
+
+fn clamped(value: i128) -> i64 {
+    value.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+}
+
 /// The lower ends of the buckets of `llquantize()` on one side of 0, and the end of the last.
 pub(crate) fn edges(factor: u16, low: u16, high: u16, steps: u16) -> Vec<u64> {
     let factor = u64::from(factor);
@@ -255,6 +294,29 @@ mod tests {
         let kind = AggKind::Lquantize { base: 10, limit: 30, step: 5 };
         assert_eq!(kind.width(), 6);
         assert_eq!([9, 10, 14, 15, 29, 30, 99].map(|value| kind.bucket(value)), [0, 1, 1, 2, 4, 5, 5]);
+    }
+
+    #[test]
+    fn a_value_lies_within_the_bounds_of_its_bucket_and_of_no_other() {
+        let kinds = [
+            AggKind::Quantize,
+            AggKind::Lquantize { base: -7, limit: 32, step: 5 },
+            AggKind::Lquantize { base: 0, limit: 100, step: 1 },
+            AggKind::Llquantize { factor: 10, low: 0, high: 3, steps: 10 },
+            AggKind::Llquantize { factor: 2, low: 2, high: 9, steps: 8 },
+            AggKind::Llquantize { factor: 10, low: 0, high: 30, steps: 20 },
+        ];
+        let powers = (0..63).map(|power| 1i64 << power).chain((0..18).map(|power| 10i64.pow(power)));
+        let near = powers.flat_map(|value| [value - 1, value, value + 1]).chain(0..200);
+        let values = near.flat_map(|value| [value, -value]).chain([i64::MIN, i64::MAX]);
+        for (kind, value) in kinds.iter().flat_map(|kind| values.clone().map(|value| (*kind, value))) {
+            let holds = |(least, greatest): &(Option<i64>, Option<i64>)| {
+                least.is_none_or(|least| least <= value) && greatest.is_none_or(|greatest| value <= greatest)
+            };
+            let bounds = bounds(kind, kind.width());
+            let holding: Vec<usize> = (0..bounds.len()).filter(|bucket| holds(&bounds[*bucket])).collect();
+            assert_eq!(holding, [kind.bucket(value)], "{value} in {kind:?}");
+        }
     }
 
     #[test]

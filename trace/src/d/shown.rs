@@ -2,7 +2,7 @@
 
 use super::consumer::Consumer;
 use super::field::Field;
-use super::histogram::labels;
+use super::histogram::{bounds, labels};
 use super::record::{Reader, Snapshot, Value};
 use super::sort::sort;
 use super::tables::{Action, Aggregation, Record};
@@ -74,10 +74,13 @@ fn datum(field: Field, value: &Value, symbols: ShowSymbols<'_>) -> Json {
 fn aggregated(aggregation: &Aggregation, normal: u64, value: &[u64]) -> Json {
     if aggregation.kind.is_histogram() {
         let count = |count: &u64| (*count as i64).wrapping_div((normal as i64).max(1));
-        let buckets = labels(aggregation.kind, value.len()).into_iter().zip(value);
-        return buckets
+        let (kind, buckets) = (aggregation.kind, value.len());
+        let all = labels(kind, buckets).into_iter().zip(bounds(kind, buckets)).zip(value);
+        return all
             .filter(|(_, held)| **held != 0)
-            .map(|(label, held)| json!({"bucket": label, "count": count(held)}))
+            .map(|((label, (min, max)), held)| {
+                json!({"bucket": label, "min": min, "max": max, "count": count(held)})
+            })
             .collect();
     }
     let shown = shown_value(aggregation, normal, value);

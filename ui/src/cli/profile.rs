@@ -80,7 +80,7 @@ pub struct ProfileArgs {
     /// Print a table by this instead of stacks, the hottest first
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
     pub by: Option<CountedBy>,
-    /// Write a flame graph to this file, instead of folded stacks to standard output
+    /// Write a flame graph to this file, or a profile of pprof if it ends in .pb, instead of folded stacks to standard output
     #[arg(
         short,
         long = "output-file",

@@ -44,6 +44,8 @@ pub enum ExportFormat {
     Folded,
     /// A flame graph
     Svg,
+    /// Stacks for pprof, in binary
+    Pprof,
     /// One JSON object per line, like `trace cat -f json`
     Json,
     /// A table with one line per record
@@ -58,6 +60,7 @@ impl ExportFormat {
             Self::Perfetto => RecordFormat::Perfetto,
             Self::Folded => RecordFormat::Folded,
             Self::Svg => RecordFormat::Svg,
+            Self::Pprof => RecordFormat::Pprof,
             Self::Json => RecordFormat::Json,
             Self::Csv => RecordFormat::Csv,
         }
@@ -75,12 +78,12 @@ pub struct ConvertArgs {
     /// Write to this file, or for ctf this folder, instead of standard output
     #[arg(short, long = "output-file", alias = "output", value_name = "OUT")]
     pub output: Option<PathBuf>,
-    /// With folded or svg: what the width of a frame counts. count: hits or calls; insns or ns: what passes between entry
+    /// With folded, svg or pprof: what the width of a frame counts. count: hits or calls; insns or ns: what passes between entry
     /// and return; a number: the logged word, from 0; a name: an argument, or `returns` [default: count for recorded stacks,
     /// insns for calls]
     #[arg(long, value_name = "WHAT")]
     pub weight: Option<Weight>,
-    /// With folded or svg: compare with this earlier trace file
+    /// With folded, svg or pprof: compare with this earlier trace file
     #[arg(long, value_name = "FILE")]
     pub diff: Option<PathBuf>,
 }

@@ -34,8 +34,7 @@ pub fn run(args: &ProfileArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit,
     let is_exact = !args.exact.is_empty();
     let ((shown, exact), form) = match (args.by, is_exact) {
         (None, false) => return run_as(&command, Own::default(), out, talk),
-        (None, true) if args.output.is_some() => ((By::Function, CountBy::Stack), Some(FlameForm::Svg)),
-        (None, true) => ((By::Function, CountBy::Stack), Some(FlameForm::Folded)),
+        (None, true) => ((By::Function, CountBy::Stack), Some(form_of(args.output.as_deref()).0)),
         (Some(by), _) => (columns(by), None),
     };
     if args.by.is_some() {
@@ -56,6 +55,15 @@ pub fn run(args: &ProfileArgs, out: &mut dyn Write, talk: &Talk) -> Result<Exit,
     });
     let exact = is_exact.then_some((args.exact.as_slice(), exact));
     run_as(&command, Own { sink: Some(sink), exact }, out, talk)
+}
+
+/// The form of stacks in a file, and its name.
+fn form_of(output: Option<&Path>) -> (FlameForm, &'static str) {
+    match output {
+        None => (FlameForm::Folded, "folded"),
+        Some(file) if file.extension().is_some_and(|end| end == "pb") => (FlameForm::Pprof, "pprof"),
+        Some(_) => (FlameForm::Svg, "svg"),
+    }
 }
 
 /// The column of a table, in samples and in exact counts.
@@ -194,7 +202,7 @@ pub fn words(args: &ProfileArgs) -> Vec<OsString> {
         (true, _) => {}
     }
     if args.by.is_none() {
-        add(&["-f", if args.output.is_some() { "svg" } else { "folded" }]);
+        add(&["-f", form_of(args.output.as_deref()).1]);
     }
     if let Some(path) = &args.output {
         words.extend(["-o".into(), path.into()]);

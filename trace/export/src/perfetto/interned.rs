@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::wire::Message;
+use crate::protobuf::Message;
 
 /// Most texts of a kind that have numbers. The others are written in full.
 const MOST: usize = 1 << 16;

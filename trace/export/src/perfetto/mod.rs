@@ -6,7 +6,6 @@
 mod flows;
 mod interned;
 mod packets;
-mod wire;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::interned::{Interned, Kind};
-use super::wire::Message;
+use crate::protobuf::Message;
 
 /// `Trace.packet`.
 const TRACE_PACKET: u32 = 1;

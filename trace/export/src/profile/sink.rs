@@ -12,7 +12,6 @@ use super::table::{By, Table};
 use super::{grouped, percent};
 use crate::flame::FlameForm;
 use crate::notes::Notes;
-use crate::svg;
 use crate::tree::Tree;
 
 /// Instructions by row, which the command counts while the run goes on, and the instructions of the whole run.
@@ -140,10 +139,7 @@ impl<W: Write> ProfileSink<W> {
         for (name, count) in self.table.hottest_in_all() {
             tree.add_stack(name.split(';'), count.all);
         }
-        match form {
-            FlameForm::Folded => tree.folded(false, |line| writeln!(self.out, "{line}")),
-            FlameForm::Svg => svg::write(&mut self.out, &tree, &self.image, "instructions", false),
-        }
+        form.write(&mut self.out, &tree, (&self.image, "instructions"), false)
     }
 
     fn take(&mut self, sample: Option<super::Sample>) {

@@ -77,6 +77,7 @@ fn sink<'a>(
     let flame = match format {
         RecordFormat::Folded => Some(FlameForm::Folded),
         RecordFormat::Svg => Some(FlameForm::Svg),
+        RecordFormat::Pprof => Some(FlameForm::Pprof),
         _ => None,
     };
     let folder = args.output.clone().unwrap_or_default();

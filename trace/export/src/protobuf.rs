@@ -7,7 +7,7 @@ const LENGTH: u64 = 2;
 
 /// A message, field by field.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Message {
+pub(crate) struct Message {
     bytes: Vec<u8>,
 }
 
