@@ -65,15 +65,17 @@ fn units(name: &str) -> u128 {
     if name == "lgammal" { 8 * UNITS } else { UNITS }
 }
 
-/// Whether both are NaNs that the function made of other NaNs: which of two is taken is a known difference of the engine
-/// (docs/cpu-model.md).
+/// Whether both are NaNs that the function made of other NaNs, as no operation was invalid: which of two is taken is a known difference
+/// of the engine (docs/cpu-model.md).
 fn are_nans(name: &str, one: &[u8], other: &[u8]) -> bool {
     // A `float` has four bytes, the others are 0.
     let is_nan = |bytes: &[u8]| match u64::from_le_bytes(bytes[..8].try_into().unwrap()) {
         bits if bits >> 32 == 0 => f32::from_bits(bits as u32).is_nan(),
         bits => f64::from_bits(bits).is_nan(),
     };
-    !name.ends_with('l') && is_nan(one) && is_nan(other)
+    let is_invalid = |bytes: &[u8]| bytes[10] & 1 != 0;
+    let both = |holds: fn(&[u8]) -> bool| holds(one) && holds(other);
+    !name.ends_with('l') && both(is_nan) && !is_invalid(one) && !is_invalid(other)
 }
 
 /// Whether two numbers of the x87 have at most so many units of the last place between them.
