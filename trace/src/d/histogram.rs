@@ -123,29 +123,29 @@ pub(crate) fn labels(kind: AggKind, buckets: usize) -> Vec<String> {
     }
 }
 
-/// The least and the greatest value of each bucket; `None` where it is open.
-pub(crate) fn bounds(kind: AggKind, buckets: usize) -> Vec<(Option<i64>, Option<i64>)> {
+/// The least and the greatest value of a bucket; `None` where it is open. Those of `llquantize()` may lie beyond 64 bits.
+pub(crate) type Bounds = (Option<i128>, Option<i128>);
+
+/// The bounds of each bucket.
+pub(crate) fn bounds(kind: AggKind, buckets: usize) -> Vec<Bounds> {
     match kind {
         AggKind::Quantize => (0..buckets)
             .map(|bucket| {
-                let near = quantize_value(bucket);
-                // The buckets of the greatest numbers end where the numbers do.
-                let far = i128::from(near) * 2 - i128::from(near.signum());
-                let far = if bucket == 0 { i64::MIN } else { clamped(far) };
+                let near = i128::from(quantize_value(bucket));
+                // The bucket of the least numbers has one more.
+                let far = if bucket == 0 { i64::MIN.into() } else { near * 2 - near.signum() };
                 (Some(near.min(far)), Some(near.max(far)))
             })
             .collect(),
         AggKind::Lquantize { base, step, .. } => {
-            let step = i64::from(step.max(1));
-            let from = |bucket: usize| i64::from(base) + (bucket as i64 - 1) * step;
-            between(buckets, from)
+            between(buckets, |bucket| i128::from(base) + (bucket as i128 - 1) * i128::from(step.max(1)))
         }
         AggKind::Llquantize { factor, low, high, steps } => {
             let edges = edges(factor, low, high, steps);
             let edge = |n: usize| edges.get(n).map_or(0, |edge| i128::from(*edge));
             between(buckets, |bucket| match bucket.checked_sub(edges.len() + 1) {
-                Some(above) => clamped(edge(above)),
-                None => clamped(1 - edge(edges.len() - bucket)),
+                Some(above) => edge(above),
+                None => 1 - edge(edges.len() - bucket),
             })
         }
         _ => Vec::new(),
@@ -153,13 +153,9 @@ pub(crate) fn bounds(kind: AggKind, buckets: usize) -> Vec<(Option<i64>, Option<
 }
 
 /// The bounds of buckets of which each but the first begins at a value.
-fn between(buckets: usize, from: impl Fn(usize) -> i64) -> Vec<(Option<i64>, Option<i64>)> {
+fn between(buckets: usize, from: impl Fn(usize) -> i128) -> Vec<Bounds> {
     let least = |bucket: usize| (1..buckets).contains(&bucket).then(|| from(bucket));
-    (0..buckets).map(|bucket| (least(bucket), least(bucket + 1).map(|next| next.saturating_sub(1)))).collect()
-}
-
-fn clamped(value: i128) -> i64 {
-    value.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    (0..buckets).map(|bucket| (least(bucket), least(bucket + 1).map(|next| next - 1))).collect()
 }
 
 /// The lower ends of the buckets of `llquantize()` on one side of 0, and the end of the last.
@@ -310,7 +306,8 @@ mod tests {
         let near = powers.flat_map(|value| [value - 1, value, value + 1]).chain(0..200);
         let values = near.flat_map(|value| [value, -value]).chain([i64::MIN, i64::MAX]);
         for (kind, value) in kinds.iter().flat_map(|kind| values.clone().map(|value| (*kind, value))) {
-            let holds = |(least, greatest): &(Option<i64>, Option<i64>)| {
+            let holds = |(least, greatest): &Bounds| {
+                let value = i128::from(value);
                 least.is_none_or(|least| least <= value) && greatest.is_none_or(|greatest| value <= greatest)
             };
             let bounds = bounds(kind, kind.width());

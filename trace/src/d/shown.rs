@@ -75,11 +75,14 @@ fn aggregated(aggregation: &Aggregation, normal: u64, value: &[u64]) -> Json {
     if aggregation.kind.is_histogram() {
         let count = |count: &u64| (*count as i64).wrapping_div((normal as i64).max(1));
         let (kind, buckets) = (aggregation.kind, value.len());
+        // What a bucket holds has 64 bits.
+        let bound =
+            |bound: Option<i128>| bound.map(|bound| bound.clamp(i64::MIN.into(), i64::MAX.into()) as i64);
         let all = labels(kind, buckets).into_iter().zip(bounds(kind, buckets)).zip(value);
         return all
             .filter(|(_, held)| **held != 0)
             .map(|((label, (min, max)), held)| {
-                json!({"bucket": label, "min": min, "max": max, "count": count(held)})
+                json!({"bucket": label, "min": bound(min), "max": bound(max), "count": count(held)})
             })
             .collect();
     }

@@ -8,6 +8,7 @@ mod parts;
 mod recorded;
 mod services;
 
+pub(crate) use moved::in_still;
 pub use recorded::{Places, ReplayError};
 
 use std::path::{Path, PathBuf};

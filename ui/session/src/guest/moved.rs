@@ -4,9 +4,10 @@
 //! kernel itself runs, at its virtual addresses, and the kernel's own bytes there say how far it was moved. All that is
 //! derived from the image (symbols, probes, source lines, dumps) is then that of the moved kernel.
 
-use trapline_emu::load::{Image, LinuxEntry, Moved, Segment};
-use trapline_emu::{Access, Core, PAGE, Stop, look};
+use trapline_emu::load::{Image, LinuxEntry, LoadPlan, Moved, Segment, Width};
+use trapline_emu::{Access, Core, PAGE, Paging, Stop, look};
 
+use super::parts::at_its_place;
 use super::{Guest, GuestError};
 
 /// The word of a command line with which the kernel stays where it was linked.
@@ -18,6 +19,8 @@ const MOST: u64 = 4_000_000_000;
 /// A kernel is moved by a multiple of this, and by less than that.
 const ALIGNED: u64 = 2 << 20;
 const FARTHEST: u64 = 1 << 30;
+/// The bit of CR3 with which the tables of user code lack the kernel.
+const USER_TABLES: u64 = 1 << 12;
 /// Bytes that are compared at its beginning; of 16 of them 13 are equal, at least: the move changes addresses in the code.
 const COMPARED: usize = 1 << 20;
 const EQUAL: (usize, usize) = (13, 16);
@@ -61,23 +64,59 @@ pub fn place(guest: &Guest) -> Result<Place, GuestError> {
     Ok(Place::Unknown(machine.core().icount()))
 }
 
+/// The guest where memory that does not run has its kernel, if it was moved; `None` if it is not found.
+pub fn in_still(core: &Core, guest: Guest) -> Option<Guest> {
+    let image = guest.target.image();
+    let plan = image.plan();
+    let text = text(plan)?;
+    let tables = [core.paging(), Paging { cr3: core.paging().cr3 & !USER_TABLES, ..core.paging() }];
+    let by = (0..FARTHEST).step_by(ALIGNED as usize).find_map(|distance| {
+        let vaddr = text.vaddr.checked_add(distance)?;
+        let mapped = tables.iter().filter(|tables| tables.enabled());
+        let mapped = mapped
+            .filter_map(|tables| Some(look(core.ram(), *tables, vaddr, Access::Read, false).ok()?.paddr));
+        // In 32 bits the whole of low memory is mapped at one distance, moved or not.
+        let low = (plan.width == Width::Bits32).then_some(text.paddr + distance);
+        let paddr = mapped.chain(low).find(|paddr| is_here(core, plan, text, *paddr))?;
+        Some(Moved { vaddr: distance, paddr: distance_of(text, paddr) })
+    })?;
+    // Of a page that the dump leaves out, the file's bytes stay.
+    let image = image.moved(by, &|paddr, to| {
+        for (n, page) in to.chunks_mut(PAGE as usize).enumerate() {
+            core.ram().read(paddr + PAGE * n as u64, page);
+        }
+        true
+    })?;
+    Some(at_its_place(guest, by, image))
+}
+
+/// The segment with which the kernel's own addresses begin.
+fn text(plan: &LoadPlan) -> Option<&Segment> {
+    let upper = plan.upper()?;
+    plan.segments.iter().find(|segment| segment.vaddr == upper)
+}
+
+/// Whether the code of a segment is at a physical address.
+fn is_here(core: &Core, plan: &LoadPlan, text: &Segment, paddr: u64) -> bool {
+    let linked = plan.segment_bytes(text);
+    let mut there = vec![0; linked.len().min(COMPARED)];
+    core.ram().read(paddr, &mut there) && is_alike(linked, &there)
+}
+
 /// How far the kernel was moved, if it runs at its virtual addresses.
 fn moved(core: &Core, image: &Image) -> Option<Moved> {
     let plan = image.plan();
-    let (ip, upper) = (core.linear_ip(), plan.upper()?);
+    let ip = core.linear_ip();
     let half = 1 << (plan.width.bits() - 1);
     if ip < half || !core.paging().enabled() {
         return None;
     }
-    let text = plan.segments.iter().find(|segment| segment.vaddr == upper)?;
-    let linked = plan.segment_bytes(text);
+    let text = text(plan)?;
     (0..FARTHEST).step_by(ALIGNED as usize).find_map(|distance| {
         let at = ip.checked_sub(distance)?;
         (text.vaddr..text.vaddr.saturating_add(text.mem_size)).contains(&at).then_some(())?;
         let paddr = paddr(core, text.vaddr.wrapping_add(distance))?;
-        let mut there = vec![0; linked.len().min(COMPARED)];
-        let is_it = core.ram().read(paddr, &mut there) && is_alike(linked, &there);
-        is_it.then(|| Moved { vaddr: distance, paddr: distance_of(text, paddr) })
+        is_here(core, plan, text, paddr).then(|| Moved { vaddr: distance, paddr: distance_of(text, paddr) })
     })
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trapline_emu::BootModule;
-use trapline_emu::load::{ElfView, Files, Image, InitramfsError, LoadError, unpack};
+use trapline_emu::load::{ElfView, Files, Image, InitramfsError, LoadError, Moved, unpack};
 use trapline_emu::symbols::{Btf, KallsymsError, KernelModule, SymbolError, Symbols, UserModule};
 use trapline_guests::Guest as Embedded;
 use trapline_interposer::Services;
@@ -223,15 +223,7 @@ fn build(
 fn followed(mut guest: Guest) -> Result<Guest, GuestError> {
     match moved::place(&guest)? {
         Place::Linked => {}
-        Place::Moved(by, image) => {
-            guest.target = Arc::new(guest.target.moved(*image, by.vaddr));
-            guest.linux = linux(guest.target.image(), guest.target.symbols(), &mut Vec::new());
-            guest.notes.push(format!(
-                "KASLR: the kernel is {:#x} bytes above its linked addresses, and {:#x} above its linked place in memory; \
-                 symbols and probes follow it",
-                by.vaddr, by.paddr
-            ));
-        }
+        Place::Moved(by, image) => guest = at_its_place(guest, by, *image),
         Place::Unknown(icount) => guest.notes.push(format!(
             "the place of the kernel that {} unpacks was not found in {icount} instructions: symbols and probes are at its \
              linked addresses",
@@ -239,6 +231,18 @@ fn followed(mut guest: Guest) -> Result<Guest, GuestError> {
         )),
     }
     Ok(guest)
+}
+
+/// The guest with the target where the kernel was moved to.
+pub(super) fn at_its_place(mut guest: Guest, by: Moved, image: Image) -> Guest {
+    guest.target = Arc::new(guest.target.moved(image, by.vaddr));
+    guest.linux = linux(guest.target.image(), guest.target.symbols(), &mut Vec::new());
+    guest.notes.push(format!(
+        "KASLR: the kernel is {:#x} bytes above its linked addresses, and {:#x} above its linked place in memory; symbols and \
+         probes follow it",
+        by.vaddr, by.paddr
+    ));
+    guest
 }
 
 /// A whole file, shared.

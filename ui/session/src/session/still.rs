@@ -14,7 +14,7 @@ use trapline_rpn::LinkedProgram;
 use super::Session;
 use super::d_program::{Placed, events};
 use crate::commands::{CommandError, DError, DSource};
-use crate::guest::{Guest, GuestBuilder, GuestError};
+use crate::guest::{Guest, GuestBuilder, GuestError, in_still};
 use crate::probing::Probing;
 
 /// Most bytes of a kernel's code that are compared with a dump.
@@ -223,10 +223,10 @@ fn guest(machine: &Machine, info: &DumpInfo, symbols: Option<&str>) -> Result<Gu
     };
     let Some(file) = symbols else { return Ok(own()?.open()?) };
     match GuestBuilder::image(file).open() {
-        Ok(guest) => {
-            check(machine, &guest, file)?;
-            Ok(guest)
-        }
+        Ok(guest) => match check(machine, &guest, file) {
+            Ok(()) => Ok(guest),
+            Err(error) => in_still(core, guest).ok_or(error),
+        },
         // No kernel: a table of symbols.
         Err(GuestError::Image { error: LoadError::UnknownFormat { .. } | LoadError::NoSegments, .. }) => {
             Ok(own()?.symbols(Path::new(file)).open()?)
