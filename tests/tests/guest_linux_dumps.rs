@@ -101,11 +101,11 @@ fn filtered_dumps_are_read(here: &Path, linux: &Linux, session: &Session, messag
         if is_newer && how.contains(&"-c") {
             let begin = "trapline: not all tasks of the guest are known: the link at 0x";
             assert!(tasks.err.starts_with(begin), "{}", tasks.err);
-            // Paths of programs may be missing too.
+            // Paths of programs may be missing too. A page that is left out may hold no more than the link of the last task.
             let named = |line: &str| line.split_whitespace().take(4).map(str::to_owned).collect::<Vec<_>>();
             let (found, all) = (tasks.out.lines().map(named), live.lines().map(named));
             let (found, all): (Vec<_>, Vec<_>) = (found.collect(), all.collect());
-            assert!((10..all.len()).contains(&found.len()) && all.starts_with(&found), "{}", tasks.out);
+            assert!((10..=all.len()).contains(&found.len()) && all.starts_with(&found), "{}", tasks.out);
         } else {
             assert_eq!((tasks.err.as_str(), tasks.out), ("", live), "{how:?}");
         }
