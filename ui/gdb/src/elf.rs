@@ -56,13 +56,13 @@ impl Out {
         self.bytes.len() as u64
     }
 
-    fn header(&mut self, sections: u64, count: u16) {
+    fn header(&mut self, entry_point: u64, sections: u64, count: u16) {
         let (class, header, entry) = if self.wide { (2, 64, 64) } else { (1, 52, 40) };
         self.bytes.extend([0x7f, b'E', b'L', b'F', class, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         self.half(2);
         self.half(if self.wide { 62 } else { 3 });
         self.word(1);
-        self.long(0);
+        self.long(entry_point);
         self.long(0);
         self.long(sections);
         self.word(0);
@@ -129,6 +129,17 @@ impl Strings {
     }
 }
 
+/// The first function in code. gdb takes the function of a file's entry point for the last frame of a stack; an entry point
+/// outside of all functions would be that of every frame without one, as in programs of which it has no file.
+fn entry_point(sections: &[&Section], symbols: &Symbols) -> u64 {
+    let is_code = |address: u64| {
+        let into = |section: &Section| address.checked_sub(section.address);
+        sections.iter().any(|section| section.code && into(section).is_some_and(|into| into < section.size))
+    };
+    let functions = symbols.iter().filter(|symbol| symbol.kind == SymbolKind::Function);
+    functions.map(|symbol| symbol.addr).filter(|address| is_code(*address)).min().unwrap_or(0)
+}
+
 /// The file. Its addresses count from `base`; if that is not 0, only symbols in its sections have one.
 pub fn with_symbols(wide: bool, base: u64, sections: &[Section], symbols: &Symbols) -> Vec<u8> {
     let mut sections: Vec<&Section> = sections.iter().take(MOST).collect();
@@ -163,7 +174,7 @@ pub fn with_symbols(wide: bool, base: u64, sections: &[Section], symbols: &Symbo
     let at_names = at_table + table.len();
     let at_titles = at_names + names.0.len() as u64;
     let at_sections = at_titles + titles.0.len() as u64;
-    out.header(at_sections, entries.len() as u16 + 4);
+    out.header(entry_point(&sections, symbols).wrapping_sub(base), at_sections, entries.len() as u16 + 4);
     out.bytes.extend(&table.bytes);
     out.bytes.extend(&names.0);
     out.bytes.extend(&titles.0);
@@ -186,7 +197,7 @@ pub fn with_frames(wide: bool, frames: &[u8]) -> Vec<u8> {
     let mut out = Out { wide, bytes: Vec::new() };
     let at = if wide { 64 } else { 52 };
     let [size, at_titles] = [frames.len() as u64, at + frames.len() as u64];
-    out.header(at_titles + titles.0.len() as u64, 4);
+    out.header(0, at_titles + titles.0.len() as u64, 4);
     out.bytes.extend(frames);
     out.bytes.extend(&titles.0);
     out.section(0, 0, 0, [0; 3], [0; 2]);
