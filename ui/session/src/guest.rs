@@ -9,6 +9,7 @@ mod recorded;
 mod services;
 
 pub(crate) use moved::in_still;
+pub(crate) use parts::at_its_place;
 pub use recorded::{Places, ReplayError};
 
 use std::path::{Path, PathBuf};

@@ -7,7 +7,6 @@
 use trapline_emu::load::{Image, LinuxEntry, LoadPlan, Moved, Segment, Width};
 use trapline_emu::{Access, Core, PAGE, Paging, Stop, look};
 
-use super::parts::at_its_place;
 use super::{Guest, GuestError};
 
 /// The word of a command line with which the kernel stays where it was linked.
@@ -64,9 +63,8 @@ pub fn place(guest: &Guest) -> Result<Place, GuestError> {
     Ok(Place::Unknown(machine.core().icount()))
 }
 
-/// The guest where memory that does not run has its kernel, if it was moved; `None` if it is not found.
-pub fn in_still(core: &Core, guest: Guest) -> Option<Guest> {
-    let image = guest.target.image();
+/// How far the kernel was moved in memory that does not run, and its image; `None` if it is not found.
+pub fn in_still(core: &Core, image: &Image) -> Option<(Moved, Image)> {
     let plan = image.plan();
     let text = text(plan)?;
     let tables = [core.paging(), Paging { cr3: core.paging().cr3 & !USER_TABLES, ..core.paging() }];
@@ -87,7 +85,7 @@ pub fn in_still(core: &Core, guest: Guest) -> Option<Guest> {
         }
         true
     })?;
-    Some(at_its_place(guest, by, image))
+    Some((by, image))
 }
 
 /// The segment with which the kernel's own addresses begin.

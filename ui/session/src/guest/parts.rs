@@ -234,7 +234,7 @@ fn followed(mut guest: Guest) -> Result<Guest, GuestError> {
 }
 
 /// The guest with the target where the kernel was moved to.
-pub(super) fn at_its_place(mut guest: Guest, by: Moved, image: Image) -> Guest {
+pub fn at_its_place(mut guest: Guest, by: Moved, image: Image) -> Guest {
     guest.target = Arc::new(guest.target.moved(image, by.vaddr));
     guest.linux = linux(guest.target.image(), guest.target.symbols(), &mut Vec::new());
     guest.notes.push(format!(

@@ -14,7 +14,7 @@ use trapline_rpn::LinkedProgram;
 use super::Session;
 use super::d_program::{Placed, events};
 use crate::commands::{CommandError, DError, DSource};
-use crate::guest::{Guest, GuestBuilder, GuestError, in_still};
+use crate::guest::{Guest, GuestBuilder, GuestError, at_its_place, in_still};
 use crate::probing::Probing;
 
 /// Most bytes of a kernel's code that are compared with a dump.
@@ -225,7 +225,10 @@ fn guest(machine: &Machine, info: &DumpInfo, symbols: Option<&str>) -> Result<Gu
     match GuestBuilder::image(file).open() {
         Ok(guest) => match check(machine, &guest, file) {
             Ok(()) => Ok(guest),
-            Err(error) => in_still(core, guest).ok_or(error),
+            Err(error) => {
+                let (by, image) = in_still(core, guest.target().image()).ok_or(error)?;
+                Ok(at_its_place(guest, by, image))
+            }
         },
         // No kernel: a table of symbols.
         Err(GuestError::Image { error: LoadError::UnknownFormat { .. } | LoadError::NoSegments, .. }) => {
