@@ -20,7 +20,7 @@ endif
 endif
 ALL_OF_THEM := echo "without cargo-nextest, all long tests run, not a third"
 
-.PHONY: all bootstrap guests build fuzzer install demo test test-long test-fast test-all lint bench doc fuzz fuzz-smoke sanitize
+.PHONY: all bootstrap guests musl build fuzzer install demo test test-long test-fast test-all lint bench doc fuzz fuzz-smoke sanitize
 
 all: build
 
@@ -29,6 +29,10 @@ bootstrap:
 
 guests: bootstrap
 	@scripts/fetch-guests
+
+# Another C library, for tests, as far as Rust is installed by rustup.
+musl: bootstrap
+	@! command -v rustup >/dev/null || rustup --quiet target add x86_64-unknown-linux-musl i686-unknown-linux-musl
 
 build: bootstrap
 	$(CARGO) build --release --workspace
@@ -45,8 +49,8 @@ STRIP ?= strip
 install:
 	@scripts/install "$(BUILT)" "$(DESTDIR)$(PREFIX)" "$(STRIP)"
 
-demo: bootstrap
-	@$(CARGO) run --release --quiet --package trapline -- demo
+demo: build
+	@"$(BUILT)/trapline" demo
 
 # nextest with the tests of an expression (1), its times under a name (2), and its options (3); where it is not installed,
 # cargo's own runner with its arguments (4), after a command (5). The programs are built first: a build of tests does not
@@ -61,15 +65,15 @@ define tests
 	fi
 endef
 
-test: guests
+test: guests musl
 	$(call tests,not test(/$(LONG)$$/),test,,--skip $(LONG))
 	$(CARGO) test --profile ci $(ALL) --doc
 
 # The tests that `make test` leaves out because they take long. THIRD=1, 2 or 3: only a third of them.
-test-long: guests
+test-long: guests musl
 	$(call tests,test(/$(LONG)$$/),test-long,$(THIRD:%=--partition count:%/3),$(LONG),$(if $(THIRD),$(ALL_OF_THEM);))
 
-test-fast: bootstrap
+test-fast: musl
 	$(call tests,not test(/$(SLOW)/) and not test(/$(LONG)$$/),test-fast,,--skip guest_ --skip $(LONG))
 
 # Everything: an issue is closed only after this has passed.

@@ -159,7 +159,10 @@ impl Catalog {
     /// # Errors
     /// See [`MatchError`].
     pub fn find(&self, target: &Target, wanted: &Description) -> Result<Vec<Probe>, MatchError> {
-        let found = self.matching(target, wanted);
+        let mut found = self.matching(target, wanted);
+        if let Err(MatchError::Nothing { description, near, .. }) = &mut found {
+            near.retain(|name| name != description);
+        }
         match found {
             Err(MatchError::Nothing { description, near, unread }) if near.is_empty() => {
                 let near = self.meant(target, wanted);

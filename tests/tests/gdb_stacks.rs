@@ -64,8 +64,8 @@ fn is_name(session: &Session, frame: &StackFrame, name: &str) -> bool {
     // `f`, `f.part` or `f[cold]` of `f.part.0` and `f.cold`.
     let base = name.split('[').next().unwrap();
     let is_short = own.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    // The function that starts a module has this name too.
-    let is_start = frame.symbol.as_deref().is_some_and(|symbol| symbol.contains(":init_module+"));
+    // The function that starts a module has two names.
+    let is_start = own == "init_module" && name == "loop_init";
     user || is_short || is_start || name == "<signal" || frame.ip.checked_sub(offset).is_some_and(is_alias)
 }
 

@@ -564,6 +564,15 @@ const VGA: &str = "vga";
 fn console<'a>(wanted: &str, out: &mut Option<&'a mut dyn Write>) -> Result<Outlet<'a>, Failure> {
     Ok(match wanted {
         "none" => Outlet::None,
+        "stdout" | "-" => {
+            return Err(Failure::Usage(format!(
+                "--console {wanted} would be a file of this name; write stdio for standard output, or ./{wanted} for the file"
+            )));
+        }
+        "stderr" => return Err(Failure::Usage(
+            "--console stderr would be a file of this name; the console goes to standard error where records take standard output, \
+             so write stdio, or ./stderr for the file".to_owned(),
+        )),
         "stdio" | VGA => match out.take() {
             Some(out) => Outlet::Writer(Box::new(out), None),
             None => Outlet::Stderr,

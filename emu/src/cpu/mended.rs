@@ -30,7 +30,7 @@ impl Cpu {
             Mended::Function(of) => self.x87_function(of),
             Mended::Constant(of) => self.x87_constant(of),
             Mended::Integer(of) => self.store_integer(i, of, told),
-            Mended::Decimal => self.x87_exactly(i, told),
+            Mended::Exact => self.x87_exactly(i, told),
             Mended::Status(of) => self.float_status(i, of, told),
             // They are later than its SSE.
             Mended::Lanes(_) | Mended::Strings(_) if self.model == Model::Ia32 => Err(Fault::ud()),

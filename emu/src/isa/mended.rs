@@ -15,8 +15,9 @@ pub(crate) enum Mended {
     /// A store of an integer or a decimal number by the x87. The engine stores another value if it is out of range, or notes no
     /// exception.
     Integer(Stored),
-    /// FBLD. The engine reads its upper bytes first.
-    Decimal,
+    /// FBLD, of which the engine reads the upper bytes first, and FSQRT, after which it does not say in C1 whether the root was rounded
+    /// up.
+    Exact,
     /// An instruction that shows or changes the exceptions of the x87 or of SSE. The engine shows none.
     Status(Status),
     /// A vector of integers. The engine writes the destination before it has read the source, or takes REX.R for a bit of the
@@ -147,7 +148,7 @@ fn x87(i: &Instruction) -> Option<Mended> {
         M::Fldln2 => Constant::LnOf2,
         M::Fisttp => return stored(true),
         M::Fbstp => return stored(false),
-        M::Fbld => return Some(Mended::Decimal),
+        M::Fbld | M::Fsqrt => return Some(Mended::Exact),
         _ if matches!(i.code(), Code::Fist_m16int | Code::Fistp_m16int) => return stored(false),
         _ => return None,
     }))

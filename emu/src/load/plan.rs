@@ -7,12 +7,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::LoadError;
-use super::elf::Width;
+use super::elf::{ElfView, Width};
 use super::linux::LinuxPlan;
 use super::multiboot::MultibootHeader;
 use super::multiboot2::{Multiboot2Header, Relocation};
 use crate::layout::RamLayout;
 use bitflags::bitflags;
+use iced_x86::{Decoder, DecoderOptions, OpKind};
 
 bitflags! {
     /// The access rights of a segment.
@@ -121,7 +122,7 @@ pub struct LoadPlan {
     pub entry: u64,
     /// The mode at entry.
     pub mode: EntryMode,
-    /// Width of the file.
+    /// Width of the kernel's code: that of the file, or 64 bits if a file of 32 bits enables long mode.
     pub width: Width,
     /// The protocol by which it is told of the machine; none for Linux and for plain ELF files.
     pub protocol: Option<Protocol>,
@@ -129,6 +130,39 @@ pub struct LoadPlan {
     pub linux: Option<LinuxPlan>,
     /// The allocated sections by virtual address; empty if the file has none.
     pub sections: Vec<SectionRange>,
+}
+
+/// Instructions between the one that loads ECX and WRMSR, at most.
+const UP_TO_WRMSR: usize = 16;
+
+/// Whether this code sets bit 8 of EAX before WRMSR.
+fn sets_lme(code: &[u8]) -> bool {
+    use iced_x86::{Mnemonic as M, Register as R};
+    let mut is_set = false;
+    for i in Decoder::new(32, code, DecoderOptions::NONE).iter().take(UP_TO_WRMSR) {
+        let value = || i.immediate(1);
+        match (i.mnemonic(), i.op0_register()) {
+            (M::Wrmsr, _) => return is_set,
+            (M::Mov | M::Or | M::Bts, _) if !is_immediate(i.op1_kind()) => {}
+            (M::Mov, R::EAX) => is_set = value() & 0x100 != 0,
+            (M::Or, R::EAX | R::AX) => is_set |= value() & 0x100 != 0,
+            (M::Or, R::AH) => is_set |= value() & 1 != 0,
+            (M::Bts, R::EAX) => is_set |= value() == 8,
+            _ => {}
+        }
+    }
+    false
+}
+
+fn is_immediate(kind: OpKind) -> bool {
+    matches!(
+        kind,
+        OpKind::Immediate8
+            | OpKind::Immediate16
+            | OpKind::Immediate32
+            | OpKind::Immediate8to16
+            | OpKind::Immediate8to32
+    )
 }
 
 impl LoadPlan {
@@ -148,6 +182,22 @@ impl LoadPlan {
         let code = self.segments.iter().filter(|segment| segment.perms.contains(Perms::EXECUTE));
         code.map(|segment| self.segment_bytes(segment))
             .any(|bytes| NAMES_EFER.iter().any(|name| memchr::memmem::find(bytes, name).is_some()))
+    }
+
+    /// True if the code enables long mode: it loads the number of IA32_EFER into ECX, and sets LME before WRMSR. A kernel for 64 bits may
+    /// come in a file of 32 bits, because Multiboot loads no other.
+    pub(super) fn enables_long_mode(&self) -> bool {
+        const LOADS_ECX: &[u8] = b"\xb9\x80\x00\x00\xc0";
+        self.segments.iter().map(|segment| self.segment_bytes(segment)).any(|bytes| {
+            let mut places = memchr::memmem::find_iter(bytes, LOADS_ECX);
+            places.any(|at| sets_lme(bytes.get(at..).unwrap_or_default()))
+        })
+    }
+
+    /// True if the file is of 32 bits, and the kernel's code is taken for one of 64.
+    pub fn is_wide_in_narrow_file(&self) -> bool {
+        let narrow = |view: ElfView<'_>| view.width() == Width::Bits32;
+        self.width == Width::Bits64 && self.linux.is_none() && ElfView::parse(&self.image).is_ok_and(narrow)
     }
 
     /// The bytes of `segment` that come from the file.

@@ -134,6 +134,9 @@ fn finish(mut plan: LoadPlan) -> Result<LoadPlan, LoadError> {
         return Err(LoadError::NoSegments);
     }
     plan.segments.sort_by_key(|segment| segment.paddr);
+    if plan.linux.is_none() && plan.enables_long_mode() {
+        plan.width = Width::Bits64;
+    }
     plan.entry = physical_entry(&plan)?;
     relocate(&mut plan)?;
     for (one, other) in plan.segments.iter().zip(plan.segments.iter().skip(1)) {

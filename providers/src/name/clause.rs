@@ -61,10 +61,16 @@ pub struct Clause {
 }
 
 impl Clause {
-    /// Whether a text is descriptions only, without a predicate or a handler.
+    /// Whether a text is descriptions only, without a predicate or a handler, and so shows arguments. One of D's own probes is a
+    /// clause of D, with D's default action.
     #[must_use]
     pub fn is_bare(text: &str) -> bool {
-        text.split_at(description_end(text)).1.trim().is_empty()
+        let (descriptions, rest) = text.split_at(description_end(text));
+        let is_event = |description: &str| {
+            let (provider, name) = (description.split(':').next(), description.rsplit(':').next());
+            provider == Some("dtrace") || name.is_some_and(|name| ["BEGIN", "END", "ERROR"].contains(&name))
+        };
+        rest.trim().is_empty() && !descriptions.split(',').map(str::trim).any(is_event)
     }
 
     /// Whether a text is a clause whose predicate and handler are RPN.

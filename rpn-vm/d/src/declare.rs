@@ -249,6 +249,11 @@ impl Checker<'_> {
                     pos.error("D_DECL_ENCONST", sentence)
                 })? as i64;
             }
+            // D's enumerations have the size of int.
+            if i32::try_from(next).is_err() {
+                let sentence = format!("enumerator '{name}' value overflows INT_MAX ({})", i32::MAX);
+                return Err(pos.error("D_DECL_ENOFLOW", sentence));
+            }
             if self.scope.enumerators.contains_key(name) || self.scope.globals.contains_key(name) {
                 return Err(pos.error("D_DECL_IDRED", format!("identifier redeclared: {name}")));
             }

@@ -70,12 +70,14 @@ pub enum GuestError {
         instead: &'static str,
     },
     /// A disk that is no raw image.
-    #[error("{}: this is {is}, and --disk takes a raw image: convert it with `qemu-img convert -O raw`", path.display())]
+    #[error("{}: this is {is}, and --disk takes a raw image: {instead}", path.display())]
     NotRaw {
         /// The file.
         path: PathBuf,
         /// What it is.
         is: &'static str,
+        /// What to do with it.
+        instead: &'static str,
     },
     /// The image is a module of a kernel.
     #[error(
@@ -558,7 +560,7 @@ impl Guest {
             ElfView::parse(&module.bytes).is_ok_and(|view| view.width() == FileWidth::Bits64)
         };
         let default = match self.hardware.defaults {
-            Defaults::ByWidth => plan.width == FileWidth::Bits64,
+            Defaults::ByWidth => plan.width == FileWidth::Bits64 && !plan.is_wide_in_narrow_file(),
             Defaults::Wide if !self.embedded => true,
             Defaults::ByNeed | Defaults::Wide => {
                 plan.may_enter_long_mode() || plan.linux.is_none() && self.modules.iter().any(wide)

@@ -46,13 +46,18 @@ const MARKS: &[Mark] = &[
     mark(0, b"vhdxfile", false, "a VHDX disk image", CONVERT),
     mark(0, b"conectix", false, "a VHD disk image", CONVERT),
     mark(0x40, b"\x7f\x10\xda\xbe", false, "a VDI disk image", CONVERT),
+    mark(0, b"QED\0", false, "a QED disk image", CONVERT),
+    mark(0, b"WithoutFreeSpace", false, "a disk image of Parallels", CONVERT),
+    mark(0, b"WithouFreSpacExt", false, "a disk image of Parallels", CONVERT),
+    mark(0, b"Bochs Virtual HD Image", false, "a disk image of Bochs", CONVERT),
     mark(0, b"070701", true, "a cpio archive, as an initial RAM disk is", INITRD),
     mark(0, b"070702", true, "a cpio archive, as an initial RAM disk is", INITRD),
     mark(0, b"070707", true, "a cpio archive", INITRD),
-    mark(0, b"\xfd7zXZ\0", true, "a file compressed by xz", UNPACK),
-    mark(0, b"\x28\xb5\x2f\xfd", true, "a file compressed by zstd", UNPACK),
-    mark(0, b"BZh", true, "a file compressed by bzip2", UNPACK),
-    mark(0, b"PK\x03\x04", true, "a ZIP archive", UNPACK),
+    mark(0, b"\xfd7zXZ\0", false, "a file compressed by xz", UNPACK),
+    mark(0, b"\x28\xb5\x2f\xfd", false, "a file compressed by zstd", UNPACK),
+    mark(0, b"BZh", false, "a file compressed by bzip2", UNPACK),
+    mark(0, b"\x1f\x8b\x08", false, "a file compressed by gzip", UNPACK),
+    mark(0, b"PK\x03\x04", false, "a ZIP archive", UNPACK),
     mark(257, b"ustar", true, "a tar archive", UNPACK),
     mark(0, b"hsqs", true, "a SquashFS file system", FROM_DISK),
     mark(
@@ -96,10 +101,11 @@ impl Kind {
         Self::of_bytes(&beginning(path)?)
     }
 
-    /// What a file is that cannot be a raw image of a disk.
-    pub fn not_raw(path: &Path) -> Option<&'static str> {
+    /// What a file is that cannot be a raw image of a disk, or is none that anybody means; and how one is made of it.
+    pub fn not_raw(path: &Path) -> Option<(&'static str, &'static str)> {
         let bytes = beginning(path)?;
-        MARKS.iter().find(|mark| !mark.raw && mark.is_in(&bytes)).map(|mark| mark.kind.is)
+        let Self { is, instead } = MARKS.iter().find(|mark| !mark.raw && mark.is_in(&bytes))?.kind;
+        Some((is, if instead == CONVERT { "convert it with `qemu-img convert -O raw`" } else { instead }))
     }
 }
 

@@ -305,8 +305,9 @@ impl Run<'_> {
                 _ => {
                     self.built_in(&mut token);
                     if out.len() >= MAX_LINE_TOKENS {
-                        return self
-                            .limit(format!("macros make this line longer than {MAX_LINE_TOKENS} words"));
+                        return self.limit(format!(
+                            "this line has more than {MAX_LINE_TOKENS} words, its macros expanded"
+                        ));
                     }
                     out.push(token);
                 }
@@ -446,7 +447,8 @@ impl Run<'_> {
             }
             paste = false;
             if out.tokens.len() > MAX_LINE_TOKENS {
-                return self.limit(format!("macros make this line longer than {MAX_LINE_TOKENS} words"));
+                return self
+                    .limit(format!("this line has more than {MAX_LINE_TOKENS} words, its macros expanded"));
             }
         }
         Ok(out.finish(name.space))

@@ -64,9 +64,9 @@ impl Hardware {
             return Err(GuestError::NeedsPc(option));
         }
         if let Some(Content::File(path)) = disk
-            && let Some(is) = Kind::not_raw(path)
+            && let Some((is, instead)) = Kind::not_raw(path)
         {
-            return Err(GuestError::NotRaw { path: path.clone(), is });
+            return Err(GuestError::NotRaw { path: path.clone(), is, instead });
         }
         let disk = disk.as_ref().map(|content| match content {
             Content::File(path) => DiskImage::open(path).map_err(|error| match error {

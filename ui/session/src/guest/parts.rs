@@ -207,6 +207,12 @@ fn build(
         .with_files(files, &mut refused)
         .with_unread(notes.clone());
     let linux = linux(target.image(), target.symbols(), &mut notes);
+    if target.image().plan().is_wide_in_narrow_file() {
+        notes.push(format!(
+            "{} is a file of 32 bits whose code enables long mode: it is taken for a 64-bit guest",
+            parts.file
+        ));
+    }
     if let Some(abi) = builder.options.abi.filter(|abi| abi.width() != target.width()) {
         return Err(GuestError::Abi { abi: abi.width(), image: parts.file, guest: target.width() });
     }

@@ -5,9 +5,11 @@
 //! distinguished. A function that ends with a jump to another function returns when that function returns.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use iced_x86::FlowControl;
 use serde::Serialize;
 use trapline_emu::{Access, Core, Moment, PAGE};
 use trapline_interposer::Place;
@@ -17,7 +19,7 @@ use trapline_rpn::Argument;
 
 use super::{Before, QuestionError, Reader, TaskId, timeline};
 use crate::guest::Guest;
-use crate::recording::Recording;
+use crate::recording::{Position, Recording};
 use crate::session::{CodeAddress, Witness};
 use crate::timeline::{StopPoint, Timeline};
 
@@ -114,7 +116,8 @@ pub fn calls(
     let (points, sites) = points(ends);
     let reader = Reader::of(timeline.session());
     let target = Arc::clone(guest.target());
-    let book = Rc::new(RefCell::new(Book { target, reader, all: Vec::new(), open: Vec::new() }));
+    let book = Book { target, reader, all: Vec::new(), open: Vec::new(), again: Vec::new() };
+    let book = Rc::new(RefCell::new(book));
     let told = Rc::clone(&book);
     let witness: Witness = Box::new(move |core, point, _| {
         let mut book = told.borrow_mut();
@@ -127,10 +130,36 @@ pub fn calls(
         None
     });
     timeline.witness(points, before, witness)?;
-    let calls = std::mem::take(&mut book.borrow_mut().all);
+    let mut calls = std::mem::take(&mut book.borrow_mut().all);
+    let again = std::mem::take(&mut book.borrow_mut().again);
+    tell_apart(&mut timeline, &mut calls, &again)?;
     let function =
         |address: u64| CalledFunction { address, symbol: guest.target().symbol(CodePointer::At(address)) };
     Ok(Calls { functions: functions.into_iter().map(function).collect(), calls })
+}
+
+/// Where the function was entered again at the place of an earlier call that had left it by a jump: either by further jumps, and then both
+/// return at once; or by a new call, after the earlier one was left in another way. The instruction before says which.
+fn tell_apart(timeline: &mut Timeline, calls: &mut [Call], again: &[Again]) -> Result<(), QuestionError> {
+    let earlier_of: BTreeMap<usize, usize> = again.iter().map(|it| (it.call, it.earlier)).collect();
+    for Again { call, earlier } in again {
+        let Some((at, ns)) = calls.get(*call).map(|call| (call.position, call.virtual_ns)) else { continue };
+        timeline.goto(Position::At { icount: at.saturating_sub(1), ordinal: 0 })?;
+        let core = timeline.session().core();
+        let before = core.decode_original(core.linear_ip());
+        if !before.is_some_and(|i| matches!(i.flow_control(), FlowControl::Call | FlowControl::IndirectCall))
+        {
+            continue;
+        }
+        let mut next = Some(*earlier);
+        while let Some(number) = next {
+            let Some(over) = calls.get_mut(number).filter(|call| call.left != Left::Abandoned) else { break };
+            (over.left, over.value, over.returned, over.tail_call) = (Left::Abandoned, None, Some(at), false);
+            (over.insns, over.ns) = (Some(at - over.position), Some(ns - over.virtual_ns));
+            next = earlier_of.get(&number).copied();
+        }
+    }
+    Ok(())
 }
 
 /// An instruction at which a function is entered or may be left.
@@ -216,7 +245,13 @@ impl Open {
     /// or lies above it, and its return address is not in its place any more. Where tasks are not known, or stacks are small,
     /// a stack pointer above it may be that of another stack: then its return address is still there.
     fn is_over(&self, core: &Core, task: TaskId, sp: u64) -> bool {
-        self.shares_stack(task, sp) && (self.sp == sp || self.sp < sp && !self.is_in_place(core))
+        self.shares_stack(task, sp) && self.sp <= sp && !self.is_in_place(core)
+            || self.shares_stack(task, sp) && self.sp == sp && !self.jumps
+    }
+
+    /// Whether a function that is entered with this stack pointer may be one to which it has come by jumps.
+    fn may_go_on(&self, core: &Core, task: TaskId, sp: u64) -> bool {
+        self.task == task && self.sp == sp && self.jumps && self.is_in_place(core)
     }
 
     /// Whether its return address is where it was.
@@ -232,12 +267,19 @@ impl Open {
     }
 }
 
+/// A call that began at the place of an earlier one, which had left the function by a jump.
+struct Again {
+    call: usize,
+    earlier: usize,
+}
+
 /// All calls, and the open ones.
 struct Book {
     target: Arc<Target>,
     reader: Reader,
     all: Vec<Call>,
     open: Vec<Open>,
+    again: Vec<Again>,
 }
 
 impl Book {
@@ -260,13 +302,16 @@ impl Book {
             return None;
         }
         self.abandon(core, task, sp, moment);
+        let earlier = self.open.iter().rfind(|open| open.may_go_on(core, task, sp)).map(|open| open.call);
+        let call = self.all.len();
+        self.again.extend(earlier.map(|earlier| Again { call, earlier }));
         let depth = self.open.iter().filter(|open| open.task == task).count();
         let (pid, name) = self.reader.task(core).unzip();
         let argument = |n| site.arguments.argument(core, Argument::Number(n)).ok();
         let arguments = (0..ARGUMENTS).map_while(argument).collect();
         let back = CodeAddress::of(core, caller);
         self.open.push(Open {
-            call: self.all.len(),
+            call,
             began: moment,
             sp,
             place,
@@ -299,9 +344,9 @@ impl Book {
     /// An instruction that may leave the function is about to run; `jumps`: to another function.
     fn leaving(&mut self, core: &Core, jumps: bool) {
         let (task, sp) = (self.reader.task_id(core), core.env().gpr(4));
-        // The innermost call whose frame contains the stack pointer: that of another stack is farther away.
+        // The innermost call whose frame contains the stack pointer, the last one of several: that of another stack is farther away.
         let inside = |open: &&mut Open| open.task == task && open.sp > sp;
-        if let Some(open) = self.open.iter_mut().filter(inside).min_by_key(|open| open.sp) {
+        if let Some(open) = self.open.iter_mut().rev().filter(inside).min_by_key(|open| open.sp) {
             open.jumps = jumps;
         }
     }
@@ -320,9 +365,18 @@ impl Book {
         };
         let open = self.open.remove(at);
         let moment = core.moment();
-        self.abandon(core, open.task, open.sp, moment);
         let mask = if core.env().code64() { u64::MAX } else { 0xffff_ffff };
-        self.close(&open, moment, Left::Returned, Some(core.env().gpr(0) & mask));
+        let value = Some(core.env().gpr(0) & mask);
+        // What it has come from by jumps returns with it.
+        let with_it = |other: &Open| {
+            (other.task, other.sp, other.back) == (open.task, open.sp, open.back) && other.jumps
+        };
+        let (also, rest) = std::mem::take(&mut self.open).into_iter().partition(with_it);
+        self.open = rest;
+        let also: Vec<Open> = also;
+        also.iter().for_each(|other| self.close(other, moment, Left::Returned, value));
+        self.abandon(core, open.task, open.sp, moment);
+        self.close(&open, moment, Left::Returned, value);
     }
 
     /// Ends the calls whose frames are gone.
