@@ -63,6 +63,33 @@ fn an_observer_of_everything_needs_no_other_crate() {
 }
 
 #[test]
+fn a_program_takes_what_d_prints_and_counts_as_values() {
+    let ran = embedding(&["--example", "d"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    // The command's own answer.
+    let program =
+        "fbt::do_fork:entry { @forks[execname] = count(); } fbt::kmalloc:entry { @sizes = quantize(arg0); }";
+    let args = ["run", "embedded:ia32", "--mem", "32M", "-n", program, "-f", "json", "--console", "none"];
+    let direct = trapline(&root(), &args);
+    let end: Vec<serde_json::Value> =
+        direct.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let entries = |name: &str| {
+        let of = end.iter().find(|line| line["name"] == name).unwrap();
+        of["entries"].as_array().unwrap().clone()
+    };
+    for entry in entries("@forks") {
+        let line = format!("@forks [Text({})] = {}\n", entry["keys"][0], entry["value"]);
+        assert!(ran.out.contains(&line), "{line}{}", ran.out);
+    }
+    let sizes = entries("@sizes")[0]["value"].as_array().unwrap().clone();
+    let all: i64 = sizes.iter().map(|bucket| bucket["count"].as_i64().unwrap()).sum();
+    let most = &sizes.last().unwrap()["max"];
+    let line = format!("@sizes: {all} values, all at most Some({most})\n");
+    assert!(ran.out.contains(&line) && all > 10, "{line}{}", ran.out);
+    assert!(ran.out.contains("\"fork by init\" has the value \"init\""), "{}", ran.out);
+}
+
+#[test]
 fn a_program_registers_services_that_handlers_call_by_name() {
     let ran = embedding(&["--example", "service"]);
     assert_eq!(ran.code, 0, "{}", ran.err);

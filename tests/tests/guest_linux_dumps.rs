@@ -11,7 +11,7 @@ use super::patience::until;
 use tempfile::TempDir;
 use trapline_session::trapline_emu::{PAGE, PhysMem};
 use trapline_session::{
-    Compression, Condition, DumpFile, DumpFormat, Ending, GuestBuilder, Limits, Session, Wanted,
+    Compression, Condition, DumpFile, DumpFormat, Ending, GuestBuilder, Limits, Session, Timeline, Wanted,
 };
 use trapline_tests::boot::LINUX_LIMIT;
 use trapline_tests::guest;
@@ -214,6 +214,93 @@ fn guest_linux_dumps_of_debian_13_are_read_by_makedumpfile_and_gdb_at_length() {
 #[test]
 fn guest_linux_dumps_of_debian_testing_are_read_by_makedumpfile_and_gdb_at_length() {
     the_tools_of_crash_dumps_read("testing-cloud-amd64");
+}
+
+/// Expressions over the first process, which is `T`.
+const EXPRESSIONS: [&str; 32] = [
+    "T->pid",
+    "T->prio",
+    "T->flags & 0xffff",
+    "T->comm[1]",
+    "T->in_execve + T->no_cgroup_migration",
+    "T->sched_reset_on_fork",
+    "T->mm->map_count",
+    "T->mm->start_code",
+    "T->mm->end_code - T->mm->start_code",
+    "T->mm->start_stack >> 12",
+    "T->mm->mm_users.counter",
+    "T->mm->pgd",
+    "&T->mm->pgd[1]",
+    "T->mm->exe_file->f_path.dentry->d_iname[2]",
+    "T->mm->exe_file->f_inode->i_size % 1000",
+    "T->files->fdt->max_fds * 2",
+    "T->files->fdt->fd[1]",
+    "T->files->fdt->fd[1]->f_flags",
+    "T->files->fd_array[0]->f_inode->i_mode",
+    "(unsigned char)T->files->fd_array[2]->f_inode->i_ino",
+    "T->fs->umask ^ -1",
+    "T->real_parent->pid == 0 && T->real_parent->comm[0] == 's'",
+    "T->real_parent->children.next",
+    "T->signal->nr_threads",
+    "T->signal->rlim[7].rlim_cur",
+    "T->cred->uid.val",
+    "T->se.load.weight",
+    "T->nsproxy->uts_ns->name.release[0]",
+    "&T->tasks.next->prev",
+    "((struct list_head *)&T->tasks)->next",
+    "*(unsigned int *)((char *)T + (unsigned long)&((struct task_struct *)0)->pid)",
+    "sizeof(struct task_struct) + sizeof T->comm",
+];
+
+/// The types are those of the kernel's BTF, for gdb by way of pahole and gcc.
+fn expressions_are_what_gdb_reads(flavour: &str) {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    let session = booted(here, &Linux::of(flavour).unwrap());
+    write(&session, &here.join("vmcore"), Compression::None);
+    std::fs::write(here.join("vmlinux"), &session.target().image().plan().image).unwrap();
+    let header = tool(here, "pahole", &["-F", "btf", "--compile", "vmlinux"]);
+    std::fs::write(here.join("types.c"), header).unwrap();
+    tool(here, "gcc", &["-g", "-w", "-fno-eliminate-unused-debug-types", "-c", "types.c"]);
+    let first =
+        session.profile().unwrap().tasks(session.core()).into_iter().find(|task| task.pid == 1).unwrap();
+    let asked =
+        EXPRESSIONS.map(|text| text.replace('T', &format!("((struct task_struct *){:#x})", first.task)));
+    let script: Vec<String> =
+        asked.iter().map(|text| format!("printf \"%#lx\\n\", (unsigned long)({text})")).collect();
+    std::fs::write(here.join("script"), script.join("\n")).unwrap();
+    let theirs = tool(here, "gdb", &["-nx", "-batch", "-c", "vmcore", "-x", "script", "types.o"]);
+    let theirs: Vec<&str> = theirs.lines().filter(|line| line.starts_with("0x") || *line == "0").collect();
+    assert_eq!(theirs.len(), asked.len(), "{theirs:?}");
+    let timeline = Timeline::new(session, 64 << 20).unwrap();
+    for (text, theirs) in asked.iter().zip(theirs) {
+        let number = u64::from_str_radix(theirs.trim_start_matches("0x"), 16).unwrap();
+        let text = format!("(unsigned long)({text})");
+        let printed = timeline.print(&text).map_err(|error| format!("{text}: {error}")).unwrap();
+        assert_eq!(printed.lines().join("\n"), format!("{text} = {number:#x}"));
+    }
+    // What they name, as a person sees it.
+    let shown = |text: &str| timeline.print(text).unwrap().lines().join("\n");
+    let task = format!("((struct task_struct *){:#x})", first.task);
+    assert!(shown(&format!("{task}->comm")).contains(&format!("= \"{}\"  char [16] at 0x", first.name)));
+    let all = shown(&task);
+    assert!(
+        all.lines().any(|line| line.starts_with("  .pid = 1  ")) && all.contains(".mm = 0xffff"),
+        "{all}"
+    );
+    let refused = timeline.print(&format!("{task}->nothing")).unwrap_err();
+    assert!(refused.to_string().contains("nothing is not a member of struct task_struct"), "{refused}");
+}
+
+#[test]
+fn guest_linux_expressions_are_what_gdb_reads_from_a_dump() {
+    expressions_are_what_gdb_reads("cloud-amd64");
+}
+
+#[test]
+fn guest_linux_expressions_of_other_releases_are_what_gdb_reads_at_length() {
+    expressions_are_what_gdb_reads("5.10-amd64");
+    expressions_are_what_gdb_reads("6.12-cloud-amd64");
 }
 
 #[test]

@@ -89,9 +89,9 @@ struct Checked {
 /// Compiles the texts of one program, which share their names. A clone goes on with what the texts so far have declared.
 #[derive(Clone)]
 pub struct Compiler {
-    types: TypeTable,
-    scope: Scope,
-    options: Options,
+    pub(crate) types: TypeTable,
+    pub(crate) scope: Scope,
+    pub(crate) options: Options,
     clauses: Vec<Checked>,
     texts: usize,
 }
@@ -178,7 +178,7 @@ impl Compiler {
     }
 
     /// Reads the files of the library whose names a text uses, each once.
-    fn libraries(&mut self, text: &[u8]) -> Result<()> {
+    pub(crate) fn libraries(&mut self, text: &[u8]) -> Result<()> {
         let mentioned = Mentioned::by(text);
         for (number, file) in FILES.iter().enumerate() {
             let Some(read) = self.scope.library.get_mut(number).filter(|read| !**read) else { continue };

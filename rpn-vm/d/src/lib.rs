@@ -21,7 +21,7 @@ mod declare;
 mod error;
 mod generate;
 mod guest;
-mod headers;
+mod inspect;
 mod lex;
 mod library;
 mod markers;
@@ -39,7 +39,8 @@ pub use guest::{
     ArgumentPlace, ArgumentType, GuestArgument, GuestArguments, GuestMember, GuestSymbol, GuestType,
     GuestTypeId, NoTypes, TypeTag, Types,
 };
-pub use headers::header;
+pub use inspect::{Field, Fields, Found, Inspector, Seen, Standing};
+pub use library::header;
 pub use markers::file_of;
 pub use options::{OptionError, Options};
 pub use types::Model;

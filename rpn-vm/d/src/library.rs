@@ -13,6 +13,25 @@ use crate::ast::{Inline, Item, Storage};
 use crate::guest::{TypeTag, Types};
 use crate::parse::{Parsed, Reading, parse};
 
+/// Headers of C that programs may include without having them, by name: what they define is that of the guest, on every host.
+const HEADERS: &[(&str, &str)] = &[
+    ("endian.h", include_str!("../include/endian.h")),
+    ("limits.h", include_str!("../include/limits.h")),
+    ("stdint.h", include_str!("../include/stdint.h")),
+    ("sys/types.h", include_str!("../include/sys/types.h")),
+];
+
+/// The text of a header of C, as `#include <endian.h>` names it.
+///
+/// ```
+/// assert!(trapline_d::header("endian.h").is_some());
+/// assert!(trapline_d::header("stdio.h").is_none());
+/// ```
+#[must_use]
+pub fn header(name: &str) -> Option<&'static str> {
+    HEADERS.iter().find(|(own, _)| *own == name).map(|(_, text)| *text)
+}
+
 /// A file of the library.
 pub(crate) struct File {
     text: &'static str,

@@ -28,7 +28,7 @@ pub use format::{Conversion, Format, FormatError, Piece, Size};
 pub use limits::Limits;
 pub use record::{ERROR_PART, Snapshot, SnapshotEntry, Writer};
 pub use shown::Shown;
-pub use state::{AggregatedValue, AggregationState, EntryState, written_values};
+pub use state::{AggregatedValue, AggregationState, Bucket, Datum, EntryState, Printed, written_values};
 pub use tables::{
     Action, AggKind, Aggregation, Dynamic, FixedKey, FixedKeys, Home, PrintMember, PrintType, Record, Tables,
     Variable,

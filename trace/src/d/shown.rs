@@ -1,14 +1,11 @@
 //! The data of D programs as the sinks of a run write them: as text, and as JSON objects.
 
 use super::consumer::Consumer;
-use super::field::Field;
-use super::histogram::{bounds, labels};
-use super::record::{Reader, Snapshot, Value};
+use super::record::{Reader, Snapshot};
 use super::sort::sort;
+use super::state::{Bucket, Datum, buckets};
 use super::tables::{Action, Aggregation, Record};
 use super::values::{Firing, ShowSymbols, fault, shown_value};
-use crate::float::Float;
-use crate::hex::{HexStyle, hex};
 use serde_json::{Map, Value as Json, json};
 use std::io;
 use std::sync::Arc;
@@ -46,42 +43,17 @@ fn lossy(bytes: &[u8]) -> Json {
     json!(String::from_utf8_lossy(bytes))
 }
 
-/// An integer of `size` bytes.
-fn integer(value: u64, size: u8, signed: bool) -> Json {
-    let shift = 64 - u32::from(size.clamp(1, 8)) * 8;
-    if signed { json!(((value << shift) as i64) >> shift) } else { json!((value << shift) >> shift) }
-}
-
-fn datum(field: Field, value: &Value, symbols: ShowSymbols<'_>) -> Json {
-    match (field, value) {
-        (Field::Int { size, signed }, Value::Int(value)) => integer(*value, size, signed),
-        (Field::Float(size), Value::Int(value)) => match Float::of_word(*value, size) {
-            Some(float) => float.json(),
-            None => Json::Null,
-        },
-        (Field::Symbol(form) | Field::Return(Some(form)), Value::Code(code)) => {
-            json!(code.symbol(form, symbols))
-        }
-        (Field::Return(None), Value::Code(code)) => json!(code.first()),
-        (_, Value::Int(value)) => json!(value),
-        (Field::Str, Value::Bytes(bytes)) => lossy(bytes),
-        (_, Value::Bytes(bytes)) => json!(hex(bytes, HexStyle::Pairs)),
-        (_, Value::Code(code)) => code.lines(symbols).collect(),
-    }
-}
-
 /// The value of an aggregation: a number, or the buckets that are not empty.
 fn aggregated(aggregation: &Aggregation, normal: u64, value: &[u64]) -> Json {
     if aggregation.kind.is_histogram() {
         let count = |count: &u64| (*count as i64).wrapping_div((normal as i64).max(1));
-        let (kind, buckets) = (aggregation.kind, value.len());
         // What a bucket holds has 64 bits.
         let bound =
             |bound: Option<i128>| bound.map(|bound| bound.clamp(i64::MIN.into(), i64::MAX.into()) as i64);
-        let all = labels(kind, buckets).into_iter().zip(bounds(kind, buckets)).zip(value);
-        return all
+        return buckets(aggregation, value)
+            .zip(value)
             .filter(|(_, held)| **held != 0)
-            .map(|((label, (min, max)), held)| {
+            .map(|(Bucket { label, min, max, .. }, held)| {
                 json!({"bucket": label, "min": bound(min), "max": bound(max), "count": count(held)})
             })
             .collect();
@@ -161,7 +133,7 @@ impl Consumer {
         }
         let values = reader.values(&record.fields).unwrap_or_default();
         let mut values =
-            record.fields.iter().zip(&values).map(|(field, value)| datum(*field, value, symbols));
+            record.fields.iter().zip(&values).map(|(field, value)| Datum::of(*field, value, symbols).json());
         match &record.action {
             Action::Trace | Action::Tracemem { .. } => json!({"action": action, "value": values.next()}),
             Action::Stack => json!({"action": action, "value": values.next()}),
@@ -186,7 +158,8 @@ impl Consumer {
         sort(aggregation, &mut snapshot, self.sorting());
         let entry = |entry: &super::record::SnapshotEntry| {
             let keys = entry.keys(aggregation);
-            let keys = aggregation.keys.iter().zip(&keys).map(|(field, key)| datum(*field, key, symbols));
+            let keys =
+                aggregation.keys.iter().zip(&keys).map(|(field, key)| Datum::of(*field, key, symbols).json());
             let value = aggregated(aggregation, snapshot.normal, &entry.value);
             json!({"keys": keys.collect::<Vec<Json>>(), "value": value})
         };

@@ -2,15 +2,18 @@
 
 use super::consumer::Consumer;
 use super::field::Field;
-use super::histogram::{drawn_buckets, labels};
+use super::histogram::{bounds, drawn_buckets, labels};
 use super::record::{Reader, Snapshot, SnapshotEntry, Value};
 use super::sort::sort;
-use super::tables::Aggregation;
+use super::tables::{Action, Aggregation};
 use super::values::{Firing, ShowSymbols, float_text, shown_value};
+use crate::float::Float;
 use crate::hex::{HexStyle, hex};
+use serde_json::{Value as Json, json};
+use std::fmt;
 
 /// An aggregation, sorted as dtrace(1) shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AggregationState {
     /// Its name without `@`.
     pub name: String,
@@ -23,10 +26,10 @@ pub struct AggregationState {
 }
 
 /// The value of an aggregation for some keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct EntryState {
     /// The keys.
-    pub keys: Vec<String>,
+    pub keys: Vec<Datum>,
     /// The value.
     pub value: AggregatedValue,
 }
@@ -35,49 +38,127 @@ pub struct EntryState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AggregatedValue {
     /// A number.
-    Number(String),
-    /// The buckets of a histogram with their counts: those with a count, and one on each side.
-    Buckets(Vec<(String, i64)>),
+    Number(i128),
+    /// The buckets of a histogram: those with a count, and one on each side.
+    Buckets(Vec<Bucket>),
 }
 
-/// A value as text.
-fn text(field: Field, value: &Value, symbols: ShowSymbols<'_>) -> String {
-    match (field, value) {
-        (Field::Int { size, signed }, Value::Int(value)) => {
-            let shift = 64 - u32::from(size.clamp(1, 8)) * 8;
-            if signed {
-                (((value << shift) as i64) >> shift).to_string()
-            } else {
-                ((value << shift) >> shift).to_string()
+/// A bucket of a histogram.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bucket {
+    /// Its label, as dtrace(1) prints it.
+    pub label: String,
+    /// The least value that it holds; `None` if it has no lower bound.
+    pub min: Option<i128>,
+    /// The greatest one.
+    pub max: Option<i128>,
+    /// How much it holds.
+    pub count: i64,
+}
+
+/// A value of a D program.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Datum {
+    /// An integer.
+    Int(i128),
+    /// A floating-point number.
+    Float(Float),
+    /// A string, or the name of an address.
+    Text(String),
+    /// Bytes of memory.
+    Bytes(Vec<u8>),
+    /// A stack, innermost first.
+    Stack(Vec<String>),
+}
+
+impl Datum {
+    pub(super) fn of(field: Field, value: &Value, symbols: ShowSymbols<'_>) -> Self {
+        match (field, value) {
+            (Field::Int { size, signed }, Value::Int(value)) => {
+                let shift = 64 - u32::from(size.clamp(1, 8)) * 8;
+                let value = *value << shift;
+                Self::Int(if signed { ((value as i64) >> shift).into() } else { (value >> shift).into() })
             }
+            (Field::Float(size), Value::Int(value)) => {
+                let float = Float::of_word(*value, size).map(Self::Float);
+                float.unwrap_or_else(|| Self::Text(float_text(*value, size)))
+            }
+            (Field::Symbol(form) | Field::Return(Some(form)), Value::Code(code)) => {
+                Self::Text(code.symbol(form, symbols))
+            }
+            (Field::Return(None), Value::Code(code)) => Self::Int(code.first().into()),
+            (_, Value::Int(value)) => Self::Int((*value).into()),
+            (Field::Str, Value::Bytes(bytes)) => Self::Text(String::from_utf8_lossy(bytes).into_owned()),
+            (_, Value::Bytes(bytes)) => Self::Bytes(bytes.to_vec()),
+            (_, Value::Code(code)) => Self::Stack(code.lines(symbols).collect()),
         }
-        (Field::Float(size), Value::Int(value)) => float_text(*value, size),
-        (Field::Symbol(form) | Field::Return(Some(form)), Value::Code(code)) => code.symbol(form, symbols),
-        (Field::Return(None), Value::Code(code)) => code.first().to_string(),
-        (_, Value::Int(value)) => value.to_string(),
-        (Field::Str, Value::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
-        (_, Value::Bytes(bytes)) => hex(bytes, HexStyle::Spaced),
-        (_, Value::Code(code)) => code.lines(symbols).collect::<Vec<_>>().join(" < "),
     }
+
+    pub(super) fn json(&self) -> Json {
+        match self {
+            Self::Int(value) => match u64::try_from(*value) {
+                Ok(value) => json!(value),
+                Err(_) => json!(*value as i64),
+            },
+            Self::Float(float) => float.json(),
+            Self::Text(text) => json!(text),
+            Self::Bytes(bytes) => json!(hex(bytes, HexStyle::Pairs)),
+            Self::Stack(frames) => json!(frames),
+        }
+    }
+}
+
+impl fmt::Display for Datum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(value) => write!(f, "{value}"),
+            Self::Float(float) => write!(f, "{float}"),
+            Self::Text(text) => f.write_str(text),
+            Self::Bytes(bytes) => f.write_str(&hex(bytes, HexStyle::Spaced)),
+            Self::Stack(frames) => f.write_str(&frames.join(" < ")),
+        }
+    }
+}
+
+/// What a clause prints at a firing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Printed {
+    /// The text, as dtrace(1) prints it.
+    pub text: String,
+    /// The values in it, in order: the arguments of `printf()`, and what `trace()` and `stack()` show.
+    pub values: Vec<Datum>,
 }
 
 /// The values that a [`Writer`](super::Writer) has written by these fields, as text.
 #[must_use]
 pub fn written_values(fields: &[Field], bytes: &[u8], symbols: ShowSymbols<'_>) -> Vec<String> {
     let values = Reader::new(bytes).values(fields).unwrap_or_default();
-    fields.iter().zip(&values).map(|(field, value)| text(*field, value, symbols)).collect()
+    fields.iter().zip(&values).map(|(field, value)| Datum::of(*field, value, symbols).to_string()).collect()
+}
+
+/// The buckets of a histogram, without counts.
+pub(super) fn buckets(aggregation: &Aggregation, value: &[u64]) -> impl Iterator<Item = Bucket> {
+    let (kind, length) = (aggregation.kind, value.len());
+    let bounds = bounds(kind, length);
+    labels(kind, length).into_iter().zip(bounds).map(|(label, (min, max))| Bucket {
+        label,
+        min,
+        max,
+        count: 0,
+    })
 }
 
 fn value(aggregation: &Aggregation, normal: u64, value: &[u64]) -> AggregatedValue {
     if !aggregation.kind.is_histogram() {
         let shown = shown_value(aggregation, normal, value);
         let signed = aggregation.signed;
-        return AggregatedValue::Number(if signed { (shown as i64).to_string() } else { shown.to_string() });
+        return AggregatedValue::Number(if signed { (shown as i64).into() } else { shown.into() });
     }
     let count = |count: &u64| (*count as i64).wrapping_div((normal as i64).max(1));
-    let buckets = labels(aggregation.kind, value.len()).into_iter().zip(value.iter().map(count));
     let (first, last) = drawn_buckets(aggregation.kind, value);
-    AggregatedValue::Buckets(buckets.take(last.saturating_add(1)).skip(first).collect())
+    let all = buckets(aggregation, value).zip(value.iter().map(count));
+    let counted = all.map(|(bucket, count)| Bucket { count, ..bucket });
+    AggregatedValue::Buckets(counted.take(last.saturating_add(1)).skip(first).collect())
 }
 
 impl Consumer {
@@ -96,6 +177,25 @@ impl Consumer {
         parts.join("\n")
     }
 
+    /// The same with the values in it.
+    pub fn printed_values(&mut self, firing: Firing<'_>, data: &[u8]) -> Printed {
+        let (mut values, mut reader) = (Vec::new(), Reader::new(data));
+        while let Some(part) = reader.part() {
+            let Some(record) = self.tables.records.get(part as usize) else { break };
+            if let Action::Printa { aggregations, .. } = &record.action {
+                if !aggregations.iter().all(|_| reader.snapshot().is_some()) {
+                    break;
+                }
+                continue;
+            }
+            let Some(own) = reader.values(&record.fields) else { break };
+            values.extend(
+                record.fields.iter().zip(&own).map(|(field, value)| Datum::of(*field, value, firing.symbols)),
+            );
+        }
+        Printed { text: self.printed(firing, data), values }
+    }
+
     /// The aggregations of the program, by their snapshots: at most this many entries of each.
     #[must_use]
     pub fn aggregations(
@@ -108,7 +208,15 @@ impl Consumer {
             sort(aggregation, &mut snapshot, self.sorting());
             let left_out = snapshot.entries.len().saturating_sub(most);
             let entry = |entry: &SnapshotEntry| EntryState {
-                keys: written_values(&aggregation.keys, &entry.key, symbols),
+                keys: {
+                    let keys = entry.keys(aggregation);
+                    aggregation
+                        .keys
+                        .iter()
+                        .zip(&keys)
+                        .map(|(field, key)| Datum::of(*field, key, symbols))
+                        .collect()
+                },
                 value: value(aggregation, snapshot.normal, &entry.value),
             };
             AggregationState {
@@ -148,16 +256,26 @@ mod tests {
     #[test]
     fn entries_are_sorted_by_value_and_have_their_keys() {
         let state = state(AggKind::Sum, &[("b", 7), ("a", -3i64 as u64), ("c", -9i64 as u64)]);
-        let shown: Vec<_> = state.entries.iter().map(|entry| (entry.keys.join(" "), &entry.value)).collect();
-        let number = |text: &str| AggregatedValue::Number(text.to_owned());
-        assert_eq!(shown, [("a -1".to_owned(), &number("-3")), ("b -1".to_owned(), &number("7"))]);
+        let entry = |key: &str, number| EntryState {
+            keys: vec![Datum::Text(key.to_owned()), Datum::Int(-1)],
+            value: AggregatedValue::Number(number),
+        };
+        assert_eq!(state.entries, [entry("a", -3), entry("b", 7)]);
         assert_eq!(state.left_out, 1);
     }
 
     #[test]
     fn a_histogram_has_its_buckets_and_one_on_each_side() {
         let state = state(AggKind::Quantize, &[("a", 5)]);
-        let buckets = [("2", 0), ("4", 1), ("8", 0)].map(|(label, count)| (label.to_owned(), count));
-        assert_eq!(state.entries[0].value, AggregatedValue::Buckets(buckets.to_vec()));
+        let bucket = |min: i128, count| Bucket {
+            label: min.to_string(),
+            min: Some(min),
+            max: Some(2 * min - 1),
+            count,
+        };
+        assert_eq!(
+            state.entries[0].value,
+            AggregatedValue::Buckets(vec![bucket(2, 0), bucket(4, 1), bucket(8, 0)])
+        );
     }
 }

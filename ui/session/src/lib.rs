@@ -88,7 +88,7 @@ pub use programs::{
 };
 pub use questions::{
     Call, CalledFunction, Calls, ConditionError, Left, QuestionError, Span, Turn, Turns, Writer, Writers,
-    calls, span_of, when, who_wrote,
+    calls, go_to_change, go_to_when, span_of, when, who_wrote,
 };
 pub use recording::{
     Blob, CHECKPOINT_INSNS, Checkpoint, Divergence, EmbeddedGuest, Event, FormatError, Hash, Logged,
@@ -110,7 +110,7 @@ pub use signed::NotSigned;
 pub use snapshot_error::SnapshotError;
 pub use timeline::{
     Accept, Applied, Arrival, Between, Found, HISTORY_MEM, History, Layer, Met, Operation, Ran, Returning,
-    StopPoint, Timeline, TravelError,
+    StopPoint, Timeline, TravelError, inspector,
 };
 pub use trapline_dump::{Compression, CrashDump, DumpFile, DumpFormat, DumpInfo, Vmcore};
 pub use trapline_emu::load::LinuxEntry;
@@ -123,10 +123,10 @@ pub use trapline_interposer::{
 pub use trapline_os::CodePointer;
 pub use trapline_providers::{Abi, Rules, TargetProcess};
 pub use trapline_rpn::Change;
-pub use trapline_trace::d::{AggregatedValue, AggregationState, EntryState};
+pub use trapline_trace::d::{AggregatedValue, AggregationState, Bucket, Datum, EntryState, Printed};
 pub use trapline_trace::{HeaderItems, Record, RecordView, Symbolize, shortened};
 // All other types that the signatures here name are public in these crates.
-pub use types::{GuestTypes, float_name};
+pub use types::GuestTypes;
 pub use versioned::{VERSION, Versioned};
 pub use {
     serde_json, trapline_d, trapline_dti, trapline_dump, trapline_emu, trapline_interposer, trapline_os,

@@ -2,7 +2,7 @@
 
 use trapline_session::{
     Arrival, Command, Found, Observer, Position, Reply, Session, SourceOptions, StopPoint, Timeline,
-    TravelError, Watch, WatchKind, numbers,
+    TravelError, Watch, WatchKind, go_to_change, go_to_when, numbers,
 };
 
 use super::position::{STDIN, Shell};
@@ -63,7 +63,7 @@ type Act = fn(&mut Timeline, &[&str]) -> Result<Option<Done>, Failure>;
 
 /// The commands of travel: their words, how the words after these are written, and what they do. A line is the command
 /// that most of its words name.
-const COMMANDS: [(&str, &str, Act); 18] = [
+const COMMANDS: [(&str, &str, Act); 22] = [
     ("into hit", "", |timeline, words| alone(words, || within(timeline.into_hit()))),
     ("out", "", |timeline, words| alone(words, || within(timeline.out()))),
     ("step", "[N]", |timeline, words| times(words, |n| arrived(timeline.step(n)))),
@@ -91,10 +91,18 @@ const COMMANDS: [(&str, &str, Act); 18] = [
         let Some(points) = stop_points(timeline.session(), words)? else { return Ok(None) };
         found(timeline.reverse_continue(&points), "it was not met before").map(Some)
     }),
+    ("continue when", "CONDITION", |timeline, words| when(timeline, words, true)),
+    ("reverse when", "CONDITION", |timeline, words| when(timeline, words, false)),
+    ("back to change of", "REGISTER", |timeline, words| {
+        let [register] = words else { return Ok(None) };
+        let gone = go_to_change(timeline, register).map_err(|error| usage(error.to_string()))?;
+        found(Ok(gone), "it has not changed before").map(Some)
+    }),
     ("where", "", |_, words| alone(words, || Ok(Done::Moved))),
     ("history", "", |timeline, words| alone(words, || Ok(Done::Shown(vec![timeline.history_reply()])))),
     ("registers", "", |timeline, words| alone(words, || Ok(Done::Shown(vec![timeline.registers()])))),
     ("examine", "ADDRESS LENGTH", examine),
+    ("print", "EXPRESSION", print),
     ("show handler", "", |timeline, words| {
         alone(words, || Ok(Done::Shown(vec![timeline.operation_reply(true).map_err(failure)?])))
     }),
@@ -181,6 +189,26 @@ fn examine(timeline: &mut Timeline, words: &[&str]) -> Result<Option<Done>, Fail
     let length = numbers::within(length, 1, MOST_EXAMINED).map_err(|error| usage(error.to_string()))?;
     last_address(timeline.session(), address, length)?;
     Ok(Some(Done::Shown(vec![timeline.examine(address, length)])))
+}
+
+fn when(timeline: &mut Timeline, words: &[&str], forwards: bool) -> Result<Option<Done>, Failure> {
+    if words.is_empty() {
+        return Ok(None);
+    }
+    let gone = go_to_when(timeline, &words.join(" "), forwards).map_err(|error| usage(error.to_string()))?;
+    let nothing = if forwards { "it does not become true any more" } else { "it has not become true before" };
+    found(Ok(gone), nothing).map(Some)
+}
+
+fn print(timeline: &mut Timeline, words: &[&str]) -> Result<Option<Done>, Failure> {
+    if words.is_empty() {
+        return Ok(None);
+    }
+    let printed = timeline.print(&words.join(" ")).map_err(|error| {
+        let help = error.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
+        usage(format!("{}{help}", error.message))
+    });
+    printed.map(|reply| Some(Done::Shown(vec![reply])))
 }
 
 /// A move within the current hit.

@@ -35,6 +35,9 @@ const NAMED: &[(&str, KeyCode)] = &[
     ("Space", KeyCode::Char(' ')),
 ];
 
+/// Keys that may have Shift.
+const SHIFTED: [&str; 4] = ["Up", "Down", "Left", "Right"];
+
 impl Key {
     /// The pressed key; none for keys without a name here.
     pub fn pressed(event: KeyEvent) -> Option<Self> {
@@ -45,14 +48,21 @@ impl Key {
             KeyCode::F(n) => Some(format!("F{n}")),
             _ => None,
         })?;
-        Some(Self(if control { format!("C-{}", name.to_lowercase()) } else { name }))
+        let shift = event.modifiers.contains(KeyModifiers::SHIFT) && SHIFTED.contains(&name.as_str());
+        Some(Self(match (control, shift) {
+            (true, _) => format!("C-{}", name.to_lowercase()),
+            (false, true) => format!("S-{name}"),
+            (false, false) => name,
+        }))
     }
 
     fn parse(text: &str) -> Option<Self> {
         let bare = text.strip_prefix("C-").unwrap_or(text);
         let one = bare.chars().count() == 1;
         let function = bare.strip_prefix('F').is_some_and(|n| n.parse::<u8>().is_ok());
-        (one || function || NAMED.iter().any(|(name, _)| *name == bare)).then(|| Self(text.to_owned()))
+        let shifted = text.strip_prefix("S-").is_some_and(|name| SHIFTED.contains(&name));
+        (one || function || shifted || NAMED.iter().any(|(name, _)| *name == bare))
+            .then(|| Self(text.to_owned()))
     }
 }
 

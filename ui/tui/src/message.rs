@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use crossterm::event::Event;
+use trapline_session::trapline_d::Seen;
 use trapline_session::{Command, Ending, InputLine, Layer, Moment, Position, Selection, StopPoint};
 
 use crate::hits::{Batch, Hit};
-use crate::scene::{Scene, Spot, TypedPlace};
+use crate::scene::{Scene, Spot};
 
 /// A request to the travelling thread.
 #[derive(Debug, Clone)]
@@ -18,10 +19,12 @@ pub enum Request {
     Memory(Spot),
     /// Show memory from this address on, in place of what is shown.
     ScrollMemory(u64),
-    /// Show the fields of the type with this name, or so many pointers that lead to one.
-    Typed(String, u32, Spot),
-    /// Show the fields of a type.
-    Follow(TypedPlace),
+    /// Show what this expression of D names, wherever the run is.
+    Expression(String),
+    /// Show the fields of a value.
+    Follow(Seen),
+    /// Show the fields of the field with this path among the others, or no longer.
+    Unfold(String),
     /// Show the memory that was shown before.
     MemoryBack,
     /// Show the first place of these bytes, from this address on.
@@ -127,6 +130,10 @@ pub enum Move {
     Until(Vec<StopPoint>),
     /// Back to one of these stop points.
     BackTo(Vec<StopPoint>),
+    /// Forward, or back, to where this condition becomes true.
+    When(String, bool),
+    /// Back to the last change of this register.
+    Change(String),
     /// Back to what wrote to the bytes between these addresses.
     Writer(u64, u64),
 }

@@ -1,6 +1,6 @@
 //! The visible state at a position, as plain values. Not here: how the values are read, and how they are drawn.
 
-use trapline_session::trapline_d::GuestTypeId;
+use trapline_session::trapline_d::Fields;
 use trapline_session::{DState, ModuleRow, ProcessRow, ProgramState, ProgramVariables, StackFrame};
 
 /// All that panes show of a position.
@@ -35,7 +35,11 @@ pub struct Scene {
     /// Memory, up to the first unmapped address.
     pub memory: Vec<u8>,
     /// The fields of a type, if they are shown and not `memory`.
-    pub typed: Option<Typed>,
+    pub typed: Option<Fields>,
+    /// The expression that names the shown memory.
+    pub expression: Option<String>,
+    /// Why it names nothing here.
+    pub unknown: Option<String>,
     /// Words of the stack, from the stack pointer.
     pub words: Vec<(u64, u64, Option<String>)>,
     /// Probe programs.
@@ -166,47 +170,6 @@ impl Spot {
         };
         from.unwrap_or(0).wrapping_add(self.offset)
     }
-}
-
-/// A type at an address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TypedPlace {
-    /// The type.
-    pub ty: GuestTypeId,
-    /// How many pointers lead from here to a value of the type.
-    pub pointers: u32,
-    /// The linear address.
-    pub address: u64,
-}
-
-/// The fields of a type at an address.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Typed {
-    /// The name of the type.
-    pub type_name: String,
-    /// The linear address.
-    pub address: u64,
-    /// The fields.
-    pub fields: Vec<Field>,
-    /// Further fields.
-    pub left_out: usize,
-}
-
-/// A field of a struct, or an element of an array.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
-    /// Its name: `.pid`, `[3]`.
-    pub name: String,
-    /// The name of its type.
-    pub type_name: String,
-    /// Its linear address.
-    pub address: u64,
-    /// Its bytes.
-    pub size: u64,
-    /// Its value.
-    pub value: String,
-    /// Where a pointer points, or the parts of a struct or an array are.
-    pub leads: Option<TypedPlace>,
 }
 
 /// A register.

@@ -10,11 +10,9 @@ mod callable;
 mod expansion;
 mod format;
 mod guest;
-mod listed;
 mod names;
 
 pub(crate) use callable::Callable;
-pub(crate) use listed::{actions, aggregating, builtin_type, functions};
 
 use crate::ast::{Clause, Expr, ExprKind, Statement};
 use crate::error::{Error, Pos, Result};
@@ -22,7 +20,8 @@ use crate::lex::IntLiteral;
 use crate::node::{Node, NodeKind, Place, Service, Step};
 use crate::options::Options;
 use crate::scope::Scope;
-use crate::types::{Kind, TypeId, TypeTable};
+use crate::types::{Kind, RETURN_ADDRESS, TypeId, TypeTable};
+use trapline_rpn::services::d::Builtin;
 
 /// What decides what else a clause may contain.
 #[derive(Debug, Default, Clone, Copy)]
@@ -49,6 +48,8 @@ pub(crate) struct Checker<'a> {
     used_at: Option<Pos>,
     /// One branch of the last conditional is an address from `alloca()`, and the other is not.
     mixed: bool,
+    /// The registers, where a text is no program: a plain name may be that of one, or a symbol of the guest.
+    pub registers: Option<&'a dyn Fn(&str) -> Option<u64>>,
 }
 
 impl<'a> Checker<'a> {
@@ -64,6 +65,7 @@ impl<'a> Checker<'a> {
             depth,
             used_at,
             mixed: false,
+            registers: None,
         }
     }
 
@@ -338,4 +340,27 @@ impl Done {
             aggregated: self.aggregated || other.aggregated,
         }
     }
+}
+
+/// The C type of a built-in variable, as dtrace(1) names it.
+pub(crate) fn builtin_type(builtin: Builtin) -> &'static str {
+    match names::builtin_type(builtin) {
+        RETURN_ADDRESS => "uintptr_t",
+        name => name,
+    }
+}
+
+/// The functions that have a value.
+pub(crate) fn functions() -> Vec<Callable> {
+    call::listed()
+}
+
+/// The actions, and what is shown by name or as a stack.
+pub(crate) fn actions() -> Vec<Callable> {
+    action::listed()
+}
+
+/// The aggregating functions.
+pub(crate) fn aggregating() -> Vec<Callable> {
+    Checker::aggregating_listed()
 }

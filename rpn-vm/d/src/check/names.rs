@@ -123,12 +123,36 @@ impl Checker<'_> {
             let ty = self.types.import(ty);
             return Ok(Node::new(pos, ty, NodeKind::Const(value as u64)));
         }
+        if let Some(node) =
+            self.registers.and_then(|registers| self.looked_up(name, registers, pos).transpose())
+        {
+            return node;
+        }
         let error = pos.error("D_IDENT_UNDEF", format!("failed to resolve {name}: Unknown variable name"));
         let own =
             self.scope.globals.keys().chain(self.scope.inlines.keys()).chain(self.scope.enumerators.keys());
         let library = library::inlines(&self.scope.library);
         let built_in = Builtin::ALL.iter().map(|builtin| builtin.name());
         Err(error.near(name, own.map(String::as_str).chain(library).chain(built_in)))
+    }
+
+    /// A symbol without a backquote, of which no type need be known; or a register.
+    fn looked_up(
+        &mut self,
+        name: &str,
+        registers: &dyn Fn(&str) -> Option<u64>,
+        pos: Pos,
+    ) -> Result<Option<Node>> {
+        let found = self.types.imports.guest.symbol(None, name);
+        let found = found.map_err(|ambiguous| {
+            pos.error("D_IDENT_AMBIG", format!("{ambiguous}; use one of these addresses"))
+        })?;
+        if found.is_some_and(|symbol| symbol.ty.is_some()) {
+            return self.symbol(&format!("`{name}"), pos).map(Some);
+        }
+        let value = found.map(|symbol| symbol.address).or_else(|| registers(name));
+        let ty = self.types.builtin("uintptr_t");
+        Ok(value.map(|value| Node::new(pos, ty, NodeKind::Const(value))))
     }
 
     /// The error of a name of the library that this guest lacks.

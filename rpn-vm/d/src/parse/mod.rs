@@ -7,7 +7,7 @@ mod expression;
 
 use std::collections::BTreeSet;
 
-use crate::ast::{Clause, Inline, Item, Script, Statement, Translator, TypeName};
+use crate::ast::{Clause, Expr, Inline, Item, Script, Statement, Translator, TypeName};
 use crate::error::{Error, Pos, Result};
 use crate::lex::{Lexer, Token};
 use crate::pragma::Pragma;
@@ -139,17 +139,7 @@ pub(crate) struct Parser<'t> {
 
 /// Reads a text, up to the first thing that is not D.
 pub(crate) fn parse(text: &[u8], reading: Reading<'_>) -> Parsed {
-    let mut parser = Parser {
-        lexer: Lexer::new(text, reading.macros),
-        token: Token::End,
-        pos: Pos::default(),
-        types: BTreeSet::new(),
-        known: reading.known,
-        of_guest: reading.of_guest,
-        depth: 0,
-        ahead: false,
-        descriptions_first: reading.descriptions_first,
-    };
+    let mut parser = Parser::new(text, reading);
     let mut script = Script::default();
     let error = loop {
         match parser.item() {
@@ -168,19 +158,40 @@ pub(crate) fn parse_type(
     known: &dyn Fn(&str) -> bool,
     of_guest: &dyn Fn(&str) -> bool,
 ) -> Result<TypeName> {
-    let mut parser = Parser {
-        lexer: Lexer::new(text.as_bytes(), &|_| None),
-        token: Token::End,
-        pos: Pos::default(),
-        types: BTreeSet::new(),
-        known,
-        of_guest,
-        depth: 0,
-        ahead: false,
-        descriptions_first: false,
-    };
+    let mut parser = Parser::new(
+        text.as_bytes(),
+        Reading { macros: &|_| None, known, of_guest, descriptions_first: false },
+    );
     let found = parser.type_name()?;
-    if *parser.peek()? == Token::End { Ok(found) } else { Err(parser.unexpected()?) }
+    parser.ended(found)
+}
+
+/// Reads an expression.
+pub(crate) fn parse_expression(text: &str, reading: Reading<'_>) -> Result<Expr> {
+    let mut parser = Parser::new(text.as_bytes(), reading);
+    let found = parser.expression()?;
+    parser.ended(found)
+}
+
+impl<'t> Parser<'t> {
+    fn new(text: &'t [u8], reading: Reading<'t>) -> Self {
+        Self {
+            lexer: Lexer::new(text, reading.macros),
+            token: Token::End,
+            pos: Pos::default(),
+            types: BTreeSet::new(),
+            known: reading.known,
+            of_guest: reading.of_guest,
+            depth: 0,
+            ahead: false,
+            descriptions_first: reading.descriptions_first,
+        }
+    }
+
+    /// What was found, if nothing follows it.
+    fn ended<T>(mut self, found: T) -> Result<T> {
+        if *self.peek()? == Token::End { Ok(found) } else { Err(self.unexpected()?) }
+    }
 }
 
 impl Parser<'_> {

@@ -25,7 +25,7 @@ use crate::timeline::{HISTORY_MEM, Timeline, TravelError};
 
 pub use calls::{Call, CalledFunction, Calls, Left, calls};
 pub use condition::ConditionError;
-pub use when::{Span, Turn, Turns, span_of, when};
+pub use when::{Span, Turn, Turns, go_to_change, go_to_when, span_of, when};
 pub use writers::{Writer, Writers, who_wrote};
 
 /// Why a query cannot be answered.

@@ -15,8 +15,8 @@ use super::condition::{self, Condition, Names};
 use super::{QuestionError, Reader, timeline};
 use crate::guest::Guest;
 use crate::recording::{Position, Recording};
-use crate::session::{CodeAddress, Session};
-use crate::timeline::{Between, Timeline};
+use crate::session::{CodeAddress, Session, registers};
+use crate::timeline::{Between, Found, Timeline};
 
 /// A position at which a condition becomes true.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -110,6 +110,33 @@ pub fn when(guest: &Guest, recording: &Recording, text: &str, span: Span) -> Res
         (found.held, found.count) = (Some(held), Some(found.last.len() as u64));
     }
     Ok(found)
+}
+
+/// Goes to the next position at which a condition becomes true, or to the last one before this.
+///
+/// # Errors
+/// The text is no condition, or the run cannot be followed.
+pub fn go_to_when(timeline: &mut Timeline, text: &str, forwards: bool) -> Result<Found, QuestionError> {
+    let condition = condition::parse(text, &Known(timeline.session()))?;
+    let holds = |session: &Session| condition.holds(session.core());
+    Ok(timeline.to_state(forwards, &holds, &|before, now| now && !before)?)
+}
+
+/// Goes back to right after the last change of a register.
+///
+/// # Errors
+/// There is no such register, or the run cannot be followed.
+pub fn go_to_change(timeline: &mut Timeline, register: &str) -> Result<Found, QuestionError> {
+    let wide = Known(timeline.session()).is_64();
+    let value = |session: &Session| registers::named(session.core(), register, wide);
+    if value(timeline.session()).is_none() {
+        let sentence = format!(
+            "`{register}` is no register of one word; write one such as {}",
+            if wide { "rax" } else { "eax" }
+        );
+        return Err(QuestionError::Place(sentence));
+    }
+    Ok(timeline.to_state(false, &value, &|before, now| before != now)?)
 }
 
 /// The names that conditions may use for a guest.

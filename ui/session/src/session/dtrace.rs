@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use trapline_d::Compiled;
 use trapline_interposer::{DClause, DDrops, DSetup, DVariable, Interposer, ProgramId};
-use trapline_trace::ProbeName;
-use trapline_trace::d::{AggregationState, Consumer, Home, Snapshot};
+use trapline_trace::d::{AggregationState, Consumer, Firing, Home, Printed, Snapshot};
+use trapline_trace::{ProbeName, Record, Symbolize};
 
 use super::Session;
 use super::d_program::{Placed, allowed, place};
@@ -37,7 +37,7 @@ pub struct DEnd {
 }
 
 /// What a D program has at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DState {
     /// Its name.
     pub name: String,
@@ -129,6 +129,16 @@ impl Session {
             }
         };
         interposer.d_programs().map(state).collect()
+    }
+
+    /// What a D program prints at a firing, of which this is the record; `None` if it is of another program.
+    #[must_use]
+    pub fn printed(&self, record: &Record) -> Option<Printed> {
+        let names = self.names();
+        let (_, setup) = names.d_setup(record.header.probe)?;
+        let firing = Firing::of(names.probe(record.header.probe)?, &record.header, &names);
+        let mut consumer = Consumer::new(Arc::clone(&setup.tables), setup.output.clone()).without_files();
+        Some(consumer.printed_values(firing, &record.data))
     }
 
     /// Where a clause of a D program is from.

@@ -14,12 +14,12 @@ mod names;
 mod no_hits;
 mod operator;
 mod put;
+pub(crate) mod registers;
 mod run;
 mod saved;
 #[cfg(test)]
 mod saved_tests;
 mod scout;
-mod stack;
 mod stacks;
 mod still;
 mod travel;
@@ -56,8 +56,7 @@ pub use run::{Observer, TakesStates};
 pub use saved::{SavedSession, probing_of_snapshot};
 pub use scout::{Follower, Met, Returning, StopPoint};
 pub(crate) use scout::{Search, Witness};
-pub use stack::StackFrame;
-pub use stacks::TaskStack;
+pub use stacks::{StackFrame, TaskStack};
 pub use still::{Look, StillError};
 pub use travel::Caller;
 

@@ -39,6 +39,7 @@ pub use error::TravelError;
 use inside::Inside;
 pub use inside::Operation;
 use ladder::Ladder;
+pub use place::inspector;
 pub use rungs::Layer;
 use rungs::Rungs;
 pub use states::Between;

@@ -1,7 +1,17 @@
 //! Shows a position: its place, registers, memory.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use trapline_d::{Field, Fields, Found, Inspector, Standing};
+use trapline_os::CodePointer;
+use trapline_providers::Target;
+use trapline_rpn::Width;
+
 use super::Timeline;
 use crate::replies::Reply;
+use crate::session::registers;
+use crate::types::{GuestTypes, model_of};
 
 /// Bytes on a line of memory.
 const LINE: usize = 16;
@@ -78,6 +88,62 @@ impl Timeline {
             lines.push(format!("{at:#x}: nothing is mapped here"));
         }
         Reply::Lines { icount: self.session.icount(), action: "examine".to_owned(), lines }
+    }
+}
+
+/// What evaluates expressions over a guest.
+pub fn inspector(target: &Arc<Target>) -> Inspector {
+    Inspector::new(model_of(target), Arc::new(GuestTypes::new(Arc::clone(target))))
+}
+
+impl Timeline {
+    /// What an expression of D names, as a reply: a line for each member or element, with its value and its type.
+    ///
+    /// # Errors
+    /// It is no expression, or what it reads is not mapped.
+    pub fn print(&self, text: &str) -> Result<Reply, trapline_d::Error> {
+        let mut inspector = inspector(self.session.target());
+        let lines = match inspector.evaluate(text, self)? {
+            Found::Bytes(value) => vec![format!("{text} = {value:#x}")],
+            Found::Value(seen) => {
+                let shown = inspector.fields(seen, &BTreeSet::new(), self);
+                let Fields { type_name, address, value, fields, left_out } = shown;
+                let mut lines = vec![format!("{text} = {value}  {type_name} at {address:#x}")];
+                let line =
+                    |Field { name, value, type_name, .. }: &Field| format!("  {name} = {value}  {type_name}");
+                // The elements of a text are its characters.
+                let parts = fields.iter().filter(|field| !field.name.is_empty() && !value.starts_with('"'));
+                lines.extend(parts.map(line));
+                lines.extend((left_out > 0).then(|| format!("  {left_out} more are not shown")));
+                lines
+            }
+        };
+        Ok(Reply::Lines { icount: self.session.icount(), action: "print".to_owned(), lines })
+    }
+}
+
+/// The guest at the position.
+impl Standing for Timeline {
+    fn read(&self, address: u64, to: &mut [u8]) -> usize {
+        self.peek(address, to)
+    }
+
+    fn register(&self, name: &str) -> Option<u64> {
+        registers::named(self.session.core(), name, self.session.target().width() == Width::W64)
+    }
+
+    fn builtin(&self, name: &str) -> Option<u64> {
+        match name {
+            "curthread" => self.session.current_task_address(),
+            "pid" => self.session.current_task().map(|(pid, _)| pid.into()),
+            "icount" => Some(self.session.icount()),
+            "cpu" => Some(0),
+            _ => None,
+        }
+    }
+
+    fn symbol(&self, address: u64) -> Option<String> {
+        self.session.symbol_of(CodePointer::At(address))
     }
 }
 

@@ -4,9 +4,9 @@ use serde::Serialize;
 use trapline_emu::Moment;
 
 use super::drive::{Discard, Goal};
-use super::{Timeline, TravelError};
+use super::{Found, Timeline, TravelError};
 use crate::recording::Position;
-use crate::session::Session;
+use crate::session::{Met, Session};
 
 /// The event that led from one state to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -72,5 +72,63 @@ impl Timeline {
             }
         }
         Ok(())
+    }
+
+    /// Goes to the next state, or to the last one before this, of which `met` holds, given the mark of the state before it and its
+    /// own.
+    ///
+    /// # Errors
+    /// The run is not the one that was recorded, or the search was cancelled.
+    pub(crate) fn to_state<T: Copy>(
+        &mut self,
+        forwards: bool,
+        mark: &dyn Fn(&Session) -> T,
+        met: &dyn Fn(T, T) -> bool,
+    ) -> Result<Found, TravelError> {
+        let here = self.leave();
+        let searched =
+            if forwards { self.state_after(mark, met) } else { self.state_before(here.at, mark, met) };
+        match searched {
+            Ok(Some(at)) => self.arrive(Met { at, point: 0 }),
+            other => self.return_from(&here, other).map(|_| Found::Nothing),
+        }
+    }
+
+    fn state_after<T: Copy>(
+        &mut self,
+        mark: &dyn Fn(&Session) -> T,
+        met: &dyn Fn(T, T) -> bool,
+    ) -> Result<Option<Moment>, TravelError> {
+        let (mut before, mut found) = (None, None);
+        self.each_state_to(Goal::Count(u64::MAX), &mut |session, _| {
+            let now = mark(session);
+            let is_met = before.replace(now).is_some_and(|before| met(before, now));
+            found = is_met.then(|| session.moment());
+            !is_met
+        })?;
+        Ok(found)
+    }
+
+    fn state_before<T: Copy>(
+        &mut self,
+        here: Moment,
+        mark: &dyn Fn(&Session) -> T,
+        met: &dyn Fn(T, T) -> bool,
+    ) -> Result<Option<Moment>, TravelError> {
+        let mut found = None;
+        // One instruction more: what was delivered before it belongs to this count.
+        let to = Position::At { icount: here.icount.saturating_add(1), ordinal: 0 };
+        self.each_stretch_back(None, Some(to), &mut |timeline, goal| {
+            let mut before = None;
+            timeline.each_state_to(goal, &mut |session, _| {
+                let (now, at) = (mark(session), session.moment());
+                if before.replace(now).is_some_and(|before| met(before, now)) && at < here {
+                    found = Some(at);
+                }
+                true
+            })?;
+            Ok(found.is_none())
+        })?;
+        Ok(found)
     }
 }

@@ -10,7 +10,6 @@ mod shapes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-pub use shapes::float_name;
 use trapline_d::{GuestArguments, GuestMember, GuestSymbol, GuestType, GuestTypeId, Model, TypeTag, Types};
 use trapline_emu::load as elf;
 use trapline_emu::symbols::{Btf, CName, CType, Dwarf, Symbol, TypeInfo, UserModule};

@@ -291,8 +291,7 @@ impl Reader<'_> {
 }
 
 /// The name of a floating-point type of so many bytes.
-#[must_use]
-pub const fn float_name(size: u8) -> &'static str {
+const fn float_name(size: u8) -> &'static str {
     match size {
         2 => "_Float16",
         4 => "float",

@@ -1,11 +1,13 @@
 //! The pane of memory: bytes, or the fields of a type; what is selected there, and where it leads.
 
+use trapline_session::trapline_d::Field;
+
 use super::update::moved;
 use super::{App, Effect, Pane};
 use crate::action::Action;
 use crate::hits::free_later;
 use crate::message::{Move, Request};
-use crate::scene::{Field, Scene, Spot};
+use crate::scene::{Scene, Spot};
 
 /// Bytes on a line of memory.
 pub const MEMORY_LINE: usize = 16;
@@ -13,20 +15,6 @@ pub const MEMORY_LINE: usize = 16;
 const WORD: u64 = 8;
 
 impl App {
-    /// Shows what was typed: an address, or a type at an address.
-    ///
-    /// # Errors
-    /// A sentence: it is neither.
-    pub(super) fn show_memory(&mut self, text: &str) -> Result<Vec<Effect>, String> {
-        let request = match cast(text) {
-            Some((name, pointers, address)) => {
-                Request::Typed(name.to_owned(), pointers, self.spot_of(address)?)
-            }
-            None => Request::Memory(self.spot_of(text)?),
-        };
-        Ok(self.look_at(request))
-    }
-
     /// Shows other memory.
     pub(super) fn look_at(&mut self, request: Request) -> Vec<Effect> {
         self.focus(Pane::Memory);
@@ -102,7 +90,7 @@ impl App {
     pub(super) fn follow_memory(&mut self) -> Vec<Effect> {
         if let Some(field) = self.field() {
             return match field.leads {
-                Some(place) => self.look_at(Request::Follow(place)),
+                Some(seen) => self.look_at(Request::Follow(seen)),
                 None => self.say("this value leads nowhere; a pointer, a struct or an array does".to_owned()),
             };
         }
@@ -113,6 +101,17 @@ impl App {
         self.look_at(Request::Memory(Spot::at(at)))
     }
 
+    /// Shows the fields of the selected field among the others, or no longer.
+    pub(super) fn unfold(&mut self) -> Vec<Effect> {
+        match self.field().map(|field| (field.leads.is_some(), field.path.clone())) {
+            Some((true, path)) => vec![Effect::Ask(Request::Unfold(path))],
+            Some((false, _)) => {
+                self.say("this value has no fields; a pointer, a struct or an array has".to_owned())
+            }
+            None => self.say("these are bytes; x (struct NAME *)ADDRESS shows a struct".to_owned()),
+        }
+    }
+
     /// Goes back to what wrote the selected bytes.
     pub(super) fn go_to_writer(&mut self) -> Vec<Effect> {
         let Some((low, length)) = self.selected_memory() else { return Vec::new() };
@@ -120,11 +119,28 @@ impl App {
         self.go(Move::Writer(low, high), None, format!("to what wrote {low:#x}"))
     }
 
-    /// Looks for bytes, a text or a number, after the selected byte.
+    /// The next field after the selected one, from the first one on after the last, that has this text in its name or its type.
+    fn field_named(&self, text: &str) -> Option<usize> {
+        let fields = &self.scene.as_ref()?.typed.as_ref()?.fields;
+        let has = |n: &usize| {
+            let field = fields.get(*n);
+            field.is_some_and(|field| field.name.contains(text) || field.type_name.contains(text))
+        };
+        let after = self.selected.field.saturating_add(1);
+        (!text.is_empty()).then(|| (after..fields.len()).chain(0..after).find(has)).flatten()
+    }
+
+    /// Looks for a field by its name, or for bytes, a text or a number, after what is selected.
     ///
     /// # Errors
     /// A sentence: what was typed is none of these.
     pub(super) fn find(&mut self, text: &str) -> Result<Vec<Effect>, String> {
+        if let Some(field) = self.field_named(text) {
+            self.found = text.to_owned();
+            self.focus(Pane::Memory);
+            self.selected.field = field;
+            return Ok(Vec::new());
+        }
         let word = self.scene.as_ref().map_or(WORD, |scene| scene.word as u64);
         let wanted = wanted(text, word)?;
         let Some((at, _)) = self.selected_memory() else { return Ok(Vec::new()) };
@@ -147,43 +163,9 @@ impl App {
     /// Whether the last move has changed a field.
     pub fn is_changed_field(&self, field: &Field) -> bool {
         let before = self.typed_before.iter().flat_map(|typed| &typed.fields);
-        let same = |old: &&Field| (old.address, &old.name) == (field.address, &field.name);
+        let same = |old: &&Field| (old.address, &old.path) == (field.address, &field.path);
         before.into_iter().find(same).is_some_and(|old| old.value != field.value)
     }
-}
-
-/// A type, the number of pointers between an address and a value of it, and the address: `((struct task_struct *)ADDRESS)`,
-/// `(struct file **)ADDRESS`, `struct task_struct ADDRESS`. The first `*` says that the address is one.
-fn cast(text: &str) -> Option<(&str, u32, &str)> {
-    let mut text = text.trim();
-    while let Some(inside) = unwrapped(text) {
-        text = inside.trim();
-    }
-    let (ty, address) = if let Some(rest) = text.strip_prefix('(') {
-        rest.split_once(')')?
-    } else {
-        let tagged = ["struct ", "union ", "enum "].iter().any(|tag| text.starts_with(tag));
-        text.rsplit_once(char::is_whitespace).filter(|_| tagged)?
-    };
-    let name = ty.trim_end_matches(|c: char| c == '*' || c.is_whitespace());
-    let stars = ty.get(name.len()..).unwrap_or_default().matches('*').count();
-    Some((name.trim(), u32::try_from(stars.saturating_sub(1)).ok()?, address.trim()))
-}
-
-/// What is in parentheses, if these are around all of a text.
-fn unwrapped(text: &str) -> Option<&str> {
-    let mut depth = 0_usize;
-    for (at, c) in text.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' => depth = depth.checked_sub(1)?,
-            _ => {}
-        }
-        if depth == 0 {
-            return (c == ')' && at + 1 == text.len()).then(|| text.get(1..at)).flatten();
-        }
-    }
-    None
 }
 
 /// The bytes that were typed: a text in quotes, bytes in hexadecimal with spaces between them, or a number with its length.
@@ -225,26 +207,6 @@ fn wanted(text: &str, word: u64) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_type_at_an_address_is_written_as_in_c() {
-        let place = Some(("struct task_struct", 0, "rax"));
-        for text in [
-            "((struct task_struct *)rax)",
-            "(struct task_struct *) rax",
-            "(struct task_struct*)rax",
-            " struct task_struct rax",
-            "struct task_struct * rax",
-        ] {
-            assert_eq!(cast(text), place, "{text}");
-        }
-        assert_eq!(cast("(pid_t *)0x1000"), Some(("pid_t", 0, "0x1000")));
-        assert_eq!(cast("(struct file **)0x1000"), Some(("struct file", 1, "0x1000")));
-        assert_eq!(cast("struct file * * * rsp"), Some(("struct file", 2, "rsp")));
-        for text in ["0x1000", "jiffies", "(0x1000)", "(rax", ")"] {
-            assert_eq!(cast(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn bytes_texts_and_numbers_are_found() {

@@ -21,18 +21,19 @@ use std::sync::Arc;
 
 use ratatui::layout::Rect;
 use trapline_providers::Target;
+use trapline_session::trapline_d::Fields;
 use trapline_session::{Ending, Moment, StopPoint};
 
 use crate::action::Action;
 use crate::hits::{Column, Filter, Hits, SHOWN, Sorted};
 use crate::keys::Keys;
 use crate::message::{Listing, Move, Request};
-use crate::scene::{Register, Scene, Typed};
+use crate::scene::{Register, Scene};
 use crate::theme::Look;
 
 pub use columns::Cell;
 pub use exports::Export;
-pub use layout::{Arrangement, PANES, Pane, Places, places};
+pub use layout::{Arrangement, PANES, Pane, Places, Resize, Shares, places};
 pub use memory::MEMORY_LINE;
 pub use palette::{Palette, matches};
 pub use prompt::{Prompt, Purpose};
@@ -173,7 +174,7 @@ pub struct App {
     /// The memory that was shown before the last move, and its address.
     pub memory_before: Option<(u64, Vec<u8>)>,
     /// The fields of a type that were shown before the last move.
-    pub typed_before: Option<Typed>,
+    pub typed_before: Option<Fields>,
     /// What was looked for in memory.
     pub found: String,
     /// What was typed last for each purpose.
@@ -190,6 +191,8 @@ pub struct App {
     pub zoomed: bool,
     /// The layout.
     pub arrangement: Arrangement,
+    /// The sizes that were given to places.
+    pub shares: Shares,
     /// Whether scenes are to have the channels of drivers.
     pub with_channels: bool,
     /// How far each pane on the screen can be scrolled.
@@ -257,6 +260,7 @@ impl App {
             recent: PANES.to_vec(),
             zoomed: false,
             arrangement: Arrangement::default(),
+            shares: Shares::default(),
             with_channels: false,
             ends: BTreeMap::new(),
             size: Rect::new(0, 0, 80, 24),
@@ -288,7 +292,7 @@ impl App {
 
     /// The places of all panes.
     pub fn places(&self) -> Places {
-        places(self.size, self.arrangement, &self.recent, self.zoomed)
+        places(self.size, self.arrangement, &self.shares, &self.recent, self.zoomed)
     }
 
     /// The position.

@@ -2,10 +2,10 @@
 
 use trapline_session::{Position, StopPoint, Timeline};
 
-use super::{App, Effect, Mark, Palette, Pane, Prompt, Purpose};
+use super::{App, Effect, Mark, Palette, Pane, Prompt, Purpose, Resize};
 use crate::action::Action;
 use crate::hits::{Filter, names};
-use crate::message::{Move, Wish};
+use crate::message::{Move, Request, Wish};
 
 /// The shortest and the longest time per played hit, ms.
 const PACES: (u64, u64) = (50, 8000);
@@ -22,6 +22,11 @@ impl App {
             Action::Palette => self.shows(|app| app.palette = Some(Palette::default())),
             Action::Zoom => self.shows(|app| app.zoomed = !app.zoomed),
             Action::Layout => self.next_layout(),
+            Action::Taller => self.resize(Resize::Height(true)),
+            Action::Shorter => self.resize(Resize::Height(false)),
+            Action::Wider => self.resize(Resize::Width(true)),
+            Action::Narrower => self.resize(Resize::Width(false)),
+            Action::Hide => self.resize(Resize::Hide),
             Action::Theme => self.shows(|app| app.look = app.look.next()),
             Action::TimeIn => self.shows(|app| app.zoom = (app.zoom + 1).min(Self::MOST_ZOOM)),
             Action::TimeOut => self.shows(|app| app.zoom = app.zoom.saturating_sub(1)),
@@ -40,8 +45,12 @@ impl App {
             Action::Breakpoint => self.ask(Purpose::Breakpoint),
             Action::Watchpoint => self.ask(Purpose::Watchpoint),
             Action::Memory => self.ask(Purpose::Memory),
+            Action::ContinueWhen => self.ask(Purpose::When),
+            Action::ReverseWhen => self.ask(Purpose::BackWhen),
+            Action::LastChange => self.ask(Purpose::Register),
             Action::Find => self.ask(Purpose::Find),
             Action::MemoryBack => self.memory_back(),
+            Action::Unfold => self.unfold(),
             Action::Bookmark => self.ask(Purpose::Bookmark),
             Action::Export => self.ask(Purpose::Export),
             Action::Columns => self.ask(Purpose::Columns),
@@ -141,6 +150,22 @@ impl App {
     pub(super) fn focus(&mut self, pane: Pane) {
         self.recent.retain(|other| *other != pane);
         self.recent.insert(0, pane);
+        let _ = self.shares.change(self.arrangement, self.size, pane, Resize::Show);
+    }
+
+    /// Changes the room of the focused pane.
+    fn resize(&mut self, how: Resize) -> Vec<Effect> {
+        let pane = self.focused();
+        if let Err(sentence) = self.shares.change(self.arrangement, self.size, pane, how) {
+            return self.say(sentence);
+        }
+        if how == Resize::Hide {
+            self.recent.rotate_left(1);
+            let shown = self.places().panes.first().map(|(pane, _)| *pane);
+            shown.into_iter().for_each(|pane| self.focus(pane));
+            return self.say(format!("{} is hidden; {} shows it", pane.name(), pane.key()));
+        }
+        Vec::new()
     }
 
     /// Focuses the next visible pane, in the order of the places.
@@ -228,7 +253,14 @@ impl App {
                 let text = format!("write {text}");
                 self.watchpoint(text.trim_start_matches("write ")).map(|point| self.mark(&text, point))
             }
-            Purpose::Memory => self.show_memory(text),
+            Purpose::Memory => Ok(self.look_at(Request::Expression(text.to_owned()))),
+            Purpose::When => Ok(self.go(Move::When(text.to_owned(), true), None, format!("to when {text}"))),
+            Purpose::BackWhen => {
+                Ok(self.go(Move::When(text.to_owned(), false), None, format!("back to when {text}")))
+            }
+            Purpose::Register => {
+                Ok(self.go(Move::Change(text.to_owned()), None, format!("to the last change of {text}")))
+            }
             Purpose::Find => self.find(text),
             Purpose::Bookmark => self.bookmark(text),
             Purpose::Columns => self.choose_columns(text),

@@ -17,10 +17,15 @@ pub enum Purpose {
     Breakpoint,
     /// The range of a watchpoint.
     Watchpoint,
-    /// The address of memory, or a type at an address.
+    /// What is to be shown in memory: an expression.
     Memory,
     /// Bytes to look for in memory.
     Find,
+    /// The condition to go forward to, and back to.
+    When,
+    BackWhen,
+    /// The register whose last change is wanted.
+    Register,
     /// The name of a bookmark.
     Bookmark,
     /// The columns of the list of hits.
@@ -41,7 +46,10 @@ impl Purpose {
             Self::Filter => "filter: ",
             Self::Breakpoint => "breakpoint at: ",
             Self::Watchpoint => "watch writes to: ",
-            Self::Memory => "memory at: ",
+            Self::Memory => "memory: ",
+            Self::When => "forward to when: ",
+            Self::BackWhen => "back to when: ",
+            Self::Register => "last change of register: ",
             Self::Find => "find: ",
             Self::Bookmark => "bookmark: ",
             Self::Columns => "columns: ",

@@ -8,7 +8,7 @@ use std::fmt;
 
 use trapline_session::{Position, StopPoint, Timeline, Watch, WatchKind, numbers};
 
-use super::{App, Arrangement, Mark, PANES, Pane};
+use super::{App, Arrangement, Mark, PANES, Pane, Shares};
 use crate::hits::{Column, Filter, Sorted, columns, names};
 use crate::message::Move;
 
@@ -55,6 +55,7 @@ pub struct Saved {
     image: Option<String>,
     at: u64,
     layout: Arrangement,
+    shares: Shares,
     panes: Vec<Pane>,
     zoomed: bool,
     timeline: u32,
@@ -73,6 +74,7 @@ impl Saved {
             image: Some(app.run.image.clone()).filter(|image| !image.is_empty()),
             at: app.at(),
             layout: app.arrangement,
+            shares: app.shares.clone(),
             panes: app.recent.clone(),
             zoomed: app.zoomed,
             timeline: app.zoom,
@@ -98,6 +100,7 @@ impl Saved {
             image: None,
             at: 0,
             layout: Arrangement::default(),
+            shares: Shares::default(),
             panes: PANES.to_vec(),
             zoomed: false,
             timeline: 0,
@@ -132,6 +135,7 @@ impl Saved {
                 let named = Arrangement::ALL.into_iter().find(|layout| layout.name() == value);
                 self.layout = named.ok_or("there is no such layout")?;
             }
+            "shares" => self.shares.read(value)?,
             "panes" => self.panes = panes(value)?,
             "zoomed" => {
                 self.zoomed = match value {
@@ -223,6 +227,9 @@ impl fmt::Display for Saved {
         }
         writeln!(f, "at {}", self.at)?;
         writeln!(f, "layout {}\npanes {}", self.layout.name(), panes.join(" "))?;
+        for line in self.shares.lines() {
+            writeln!(f, "shares {line}")?;
+        }
         writeln!(f, "zoomed {}\ntimeline {}", if self.zoomed { "yes" } else { "no" }, self.timeline)?;
         writeln!(f, "columns {}", names(&self.columns))?;
         if let Some((by, descending)) = self.sorted {
@@ -271,6 +278,7 @@ impl App {
         }
         (self.arrangement, self.recent, self.zoomed, self.zoom) =
             (saved.layout, saved.panes, saved.zoomed, saved.timeline);
+        self.shares = saved.shares;
         self.columns = saved.columns;
         self.filter = saved.filter.and_then(|text| Filter::parse(&text).ok().flatten());
         self.sorted = saved.sorted.map(|(by, descending)| Sorted::new(by, descending));

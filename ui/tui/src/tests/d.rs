@@ -83,7 +83,7 @@ fn variables_and_aggregations_are_those_at_the_position_both_ways() {
     bench.press(">");
     let d = &bench.app.scene.as_ref().unwrap().d[0];
     let count = &d.aggregations[1].entries[0].value;
-    assert!(matches!(count, AggregatedValue::Number(count) if count != "0"), "{d:?}");
+    assert!(matches!(count, AggregatedValue::Number(1..)), "{d:?}");
     bench.press("9z");
     for size in SIZES {
         insta::assert_snapshot!(format!("d-variables-{}x{}", size.0, size.1), bench.screen(size));

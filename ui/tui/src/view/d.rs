@@ -1,7 +1,7 @@
 //! The variables and aggregations of D programs; histograms as bars.
 
 use ratatui::text::{Line, Span};
-use trapline_session::{AggregatedValue, AggregationState, DState, DVariable, EntryState};
+use trapline_session::{AggregatedValue, AggregationState, Bucket, DState, DVariable, Datum, EntryState};
 
 use super::printable;
 use crate::theme::Look;
@@ -58,9 +58,11 @@ fn of_aggregation(look: Look, aggregation: &AggregationState, width: usize) -> V
 }
 
 fn of_entry(look: Look, entry: &EntryState, room: usize) -> Vec<Line<'static>> {
-    let keys = printable(&entry.keys.join("  "));
+    let keys: Vec<String> = entry.keys.iter().map(Datum::to_string).collect();
+    let keys = printable(&keys.join("  "));
     match &entry.value {
         AggregatedValue::Number(value) => {
+            let value = value.to_string();
             let left = room.saturating_sub(value.chars().count());
             vec![Line::from(format!("{keys:<left$}{value}"))]
         }
@@ -72,11 +74,11 @@ fn of_entry(look: Look, entry: &EntryState, room: usize) -> Vec<Line<'static>> {
 }
 
 /// A bar for each bucket; the longest count has the longest bar.
-fn histogram(look: Look, buckets: &[(String, i64)], room: usize) -> Vec<Line<'static>> {
-    let most = buckets.iter().map(|(_, count)| count.unsigned_abs()).max().unwrap_or(0).max(1);
+fn histogram(look: Look, buckets: &[Bucket], room: usize) -> Vec<Line<'static>> {
+    let most = buckets.iter().map(|bucket| bucket.count.unsigned_abs()).max().unwrap_or(0).max(1);
     let length = room.saturating_sub(LABEL + 2 + COUNT).max(BAR);
     let edge = if look.utf8 { '│' } else { '|' };
-    let line = |(label, count): &(String, i64)| {
+    let line = |Bucket { label, count, .. }: &Bucket| {
         let eighths = (u128::from(count.unsigned_abs()) * 8 * length as u128).div_ceil(u128::from(most));
         let bar = look.across(usize::try_from(eighths).unwrap_or(usize::MAX));
         Line::from(vec![
@@ -94,8 +96,13 @@ mod tests {
     use crate::theme::Colours;
 
     fn drawn(utf8: bool, buckets: &[(&str, i64)]) -> Vec<String> {
-        let buckets: Vec<(String, i64)> =
-            buckets.iter().map(|(label, count)| ((*label).to_owned(), *count)).collect();
+        let bucket = |(label, count): &(&str, i64)| Bucket {
+            label: (*label).to_owned(),
+            min: None,
+            max: None,
+            count: *count,
+        };
+        let buckets: Vec<Bucket> = buckets.iter().map(bucket).collect();
         let look = Look { colours: Colours::None, utf8 };
         histogram(look, &buckets, 30).iter().map(Line::to_string).collect()
     }

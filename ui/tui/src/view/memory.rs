@@ -6,7 +6,7 @@ use trapline_trace::visible;
 
 use super::printable;
 use crate::app::{App, MEMORY_LINE};
-use crate::scene::{Field, Typed};
+use trapline_session::trapline_d::{Field, Fields};
 
 /// Characters of the names of fields, at most.
 const NAME: usize = 30;
@@ -14,10 +14,13 @@ const NAME: usize = 30;
 /// What the title says.
 pub fn note(app: &App) -> String {
     let Some(scene) = &app.scene else { return String::new() };
-    match &scene.typed {
+    let what = match &scene.typed {
         Some(typed) => format!(" {} {:#x}", typed.type_name, typed.address),
+        None if scene.unknown.is_some() => String::new(),
         None => format!(" {:#x}", scene.memory_at.wrapping_add(app.selected.byte as u64)),
-    }
+    };
+    let expression = scene.expression.as_ref().filter(|text| !text.starts_with("0x"));
+    expression.map_or(what.clone(), |text| format!(" {} ={what}, read at {}", printable(text), scene.at))
 }
 
 /// The lines, and the selected one. A star follows what the last move has changed.
@@ -28,15 +31,24 @@ pub fn lines(app: &App) -> (Vec<Line<'static>>, usize) {
     }
 }
 
-fn of_type(app: &App, typed: &Typed) -> Vec<Line<'static>> {
-    let widest = typed.fields.iter().map(|field| field.name.chars().count()).max().unwrap_or(0).min(NAME);
+fn of_type(app: &App, typed: &Fields) -> Vec<Line<'static>> {
+    let widest = typed
+        .fields
+        .iter()
+        .map(|field| 2 * field.depth + field.name.chars().count())
+        .max()
+        .unwrap_or(0)
+        .min(NAME);
     let line = |(n, field): (usize, &Field)| {
         let changed = app.is_changed_field(field);
         let style = if changed { app.look.changed() } else { Style::new() };
         let style = if n == app.selected.field { style.patch(app.look.selected()) } else { style };
         let (star, leads) = (if changed { "*" } else { "" }, if field.leads.is_some() { ">" } else { " " });
         Line::from(vec![
-            Span::styled(format!("{leads}{:<widest$}  ", field.name), app.look.name()),
+            Span::styled(
+                format!("{leads}{:<widest$}  ", format!("{:1$}{2}", "", 2 * field.depth, field.name)),
+                app.look.name(),
+            ),
             Span::styled(format!("{}{star}", printable(&field.value)), style),
             Span::styled(format!("  {}", field.type_name), app.look.faint()),
         ])
@@ -50,6 +62,9 @@ fn of_type(app: &App, typed: &Typed) -> Vec<Line<'static>> {
 
 fn bytes(app: &App) -> Vec<Line<'static>> {
     let Some(scene) = &app.scene else { return Vec::new() };
+    if let Some(why) = &scene.unknown {
+        return vec![Line::from(printable(why))];
+    }
     if scene.memory.is_empty() {
         return vec![Line::from(format!("{:#x}: nothing is mapped here", scene.memory_at))];
     }

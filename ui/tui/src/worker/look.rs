@@ -1,20 +1,19 @@
 //! Reads the scene at the position of a timeline.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use trapline_emu::{Core, Seg};
 use trapline_interposer::Way;
 use trapline_providers::{Disassembly, disassemble};
-use trapline_session::trapline_d::GuestTypeId;
+use trapline_session::trapline_d::{self, Found, Inspector, Seen};
 use trapline_session::{
-    CodePointer, Command, GuestTypes, How, Operation, Reply, Row, Session, Timeline, Wanted,
+    CodePointer, Command, How, Operation, Reply, Row, Session, Timeline, Wanted, inspector,
 };
 
 use super::channels;
 use super::source::Sources;
-use super::typed;
-use crate::scene::{Handler, Instruction, Register, Scene, Source, Spot, TypedPlace};
+use crate::scene::{Handler, Instruction, Register, Scene, Source, Spot};
 
 /// Most bytes of memory that are shown.
 const MEMORY: usize = 1024;
@@ -64,7 +63,7 @@ const FLAGS: [(&str, u32); 14] = [
 pub struct Looker {
     /// The shown memory, after what was shown before; the stack pointer at first.
     memory: Vec<Shown>,
-    types: Option<GuestTypes>,
+    inspector: Option<Inspector>,
     /// Whether scenes have the channels of drivers.
     pub channels: bool,
     /// The address of the shown function; none for that of the current instruction.
@@ -76,20 +75,19 @@ pub struct Looker {
 /// A function, and the lines of its source that begin at its instructions.
 type Function = (Disassembly, Vec<Option<(u32, String)>>);
 
-/// What the pane of memory shows.
+/// What the pane of memory shows, and the paths of its unfolded fields.
 #[derive(Clone)]
-enum Shown {
-    Bytes(Spot),
-    /// A type, the pointers that lead to a value of it, and where.
-    Typed(GuestTypeId, u32, Spot),
+struct Shown {
+    what: What,
+    unfolded: BTreeSet<String>,
 }
 
-impl Shown {
-    fn spot(&self) -> &Spot {
-        match self {
-            Self::Bytes(spot) | Self::Typed(_, _, spot) => spot,
-        }
-    }
+#[derive(Clone)]
+enum What {
+    Bytes(Spot),
+    Value(Seen),
+    /// What it names is found anew at each position.
+    Expression(String),
 }
 
 impl Looker {
@@ -100,33 +98,40 @@ impl Looker {
 
     /// Shows bytes.
     pub fn show_bytes(&mut self, at: Spot) {
-        self.memory.push(Shown::Bytes(at));
+        self.show(What::Bytes(at));
+    }
+
+    fn show(&mut self, what: What) {
+        self.memory.push(Shown { what, unfolded: BTreeSet::new() });
     }
 
     /// Shows bytes in place of what is shown.
     pub fn scroll_to(&mut self, at: u64) {
         self.memory.pop();
-        self.memory.push(Shown::Bytes(Spot::at(at)));
+        self.show(What::Bytes(Spot::at(at)));
     }
 
-    /// Shows the fields of a type.
-    pub fn show_type(&mut self, TypedPlace { ty, pointers, address }: TypedPlace) {
-        self.memory.push(Shown::Typed(ty, pointers, Spot::at(address)));
+    /// Shows the fields of a value.
+    pub fn show_value(&mut self, seen: Seen) {
+        self.show(What::Value(seen));
     }
 
-    /// Shows the fields of the type with this name, or a pointer that leads to one.
+    /// Shows what an expression names.
     ///
     /// # Errors
-    /// A sentence: the guest has no such type.
-    pub fn show_named(
-        &mut self,
-        session: &Session,
-        (name, pointers): (&str, u32),
-        spot: Spot,
-    ) -> Result<(), String> {
-        let ty = typed::named(self.types(session), name)?;
-        self.memory.push(Shown::Typed(ty, pointers, spot));
+    /// A sentence: it names nothing here.
+    pub fn show_expression(&mut self, timeline: &Timeline, text: String) -> Result<(), String> {
+        self.inspector(timeline.session()).evaluate(&text, timeline).map_err(|error| sentence(&error))?;
+        self.show(What::Expression(text));
         Ok(())
+    }
+
+    /// Unfolds the field with this path, or folds it.
+    pub fn unfold(&mut self, path: String) {
+        let Some(shown) = self.memory.last_mut() else { return };
+        if !shown.unfolded.remove(&path) {
+            shown.unfolded.insert(path);
+        }
     }
 
     /// Shows what was shown before.
@@ -134,8 +139,38 @@ impl Looker {
         self.memory.pop();
     }
 
-    fn types(&mut self, session: &Session) -> &GuestTypes {
-        self.types.get_or_insert_with(|| GuestTypes::new(Arc::clone(session.target())))
+    fn inspector(&mut self, session: &Session) -> &mut Inspector {
+        self.inspector.get_or_insert_with(|| inspector(session.target()))
+    }
+
+    /// Reads the memory that is shown.
+    fn look_at_memory(&mut self, timeline: &Timeline, scene: &mut Scene, sp: u64) {
+        let shown = self.memory.last().cloned();
+        let found = match shown.as_ref().map(|shown| &shown.what) {
+            None => Ok(Found::Bytes(sp)),
+            Some(What::Bytes(spot)) => Ok(Found::Bytes(spot.address(scene))),
+            Some(What::Value(seen)) => Ok(Found::Value(*seen)),
+            Some(What::Expression(text)) => {
+                scene.expression = Some(text.clone());
+                self.inspector(timeline.session()).evaluate(text, timeline)
+            }
+        };
+        match (found, shown) {
+            (Ok(Found::Bytes(at)), _) => scene.memory_at = at,
+            (Ok(Found::Value(seen)), Some(shown)) => {
+                scene.memory_at = seen.address();
+                let inspector = self.inspector(timeline.session());
+                scene.typed = Some(inspector.fields(seen, &shown.unfolded, timeline));
+            }
+            (Ok(Found::Value(_)), None) => {}
+            (Err(error), _) => {
+                scene.unknown = Some(sentence(&error));
+                return;
+            }
+        }
+        scene.memory = vec![0; MEMORY];
+        let read = timeline.peek(scene.memory_at, &mut scene.memory);
+        scene.memory.truncate(read);
     }
 
     /// The scene.
@@ -158,16 +193,7 @@ impl Looker {
         scene.frames = session.stack(FRAMES);
         let sp = core.env().gpr(4);
         scene.words = words(session, sp, scene.word);
-        let shown = self.memory.last().cloned();
-        scene.memory_at = shown.as_ref().map_or(sp, |shown| shown.spot().address(&scene));
-        if let Some(Shown::Typed(ty, pointers, _)) = shown {
-            let place = TypedPlace { ty, pointers, address: scene.memory_at };
-            let types = self.types(timeline.session());
-            scene.typed = Some(typed::Reader::new(types, timeline).typed(place));
-        }
-        scene.memory = vec![0; MEMORY];
-        let read = timeline.peek(scene.memory_at, &mut scene.memory);
-        scene.memory.truncate(read);
+        self.look_at_memory(timeline, &mut scene, sp);
         scene.channels = self.channels.then(|| channels::read(session));
         let console = session.console();
         scene.console = console.get(console.len().saturating_sub(CONSOLE)..).unwrap_or_default().to_vec();
@@ -230,6 +256,12 @@ impl Looker {
         let function = self.functions.entry(start).or_insert_with(made).clone()?;
         function.0.lines.iter().any(|line| line.address == at).then_some(function)
     }
+}
+
+/// What is wrong with an expression, and what to write.
+fn sentence(error: &trapline_d::Error) -> String {
+    let help = error.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
+    format!("{}{help}", error.message)
 }
 
 /// Appends the instructions from an address on, as they are in memory, while it holds of an address and the number of

@@ -7,7 +7,6 @@ mod look;
 mod probing;
 mod source;
 mod travel;
-mod typed;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -5,7 +5,8 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use iced_x86::FlowControl;
 use trapline_session::{
-    Arrival, Ending, Found, Position, StopPoint, Timeline, TravelError, Watch, WatchKind,
+    Arrival, Ending, Found, Position, QuestionError, StopPoint, Timeline, TravelError, Watch, WatchKind,
+    go_to_change, go_to_when,
 };
 
 use super::find::find;
@@ -50,8 +51,9 @@ pub fn run(
             }
             Request::Memory(_)
             | Request::ScrollMemory(_)
-            | Request::Typed(..)
+            | Request::Expression(_)
             | Request::Follow(_)
+            | Request::Unfold(_)
             | Request::MemoryBack => {
                 let failed = show(&mut looker, &timeline, request).err();
                 let scene = Box::new(looker.look(&mut timeline));
@@ -106,8 +108,9 @@ fn show(looker: &mut Looker, timeline: &Timeline, request: Request) -> Result<()
     match request {
         Request::Memory(at) => looker.show_bytes(at),
         Request::ScrollMemory(at) => looker.scroll_to(at),
-        Request::Typed(name, pointers, at) => looker.show_named(timeline.session(), (&name, pointers), at)?,
-        Request::Follow(place) => looker.show_type(place),
+        Request::Expression(text) => looker.show_expression(timeline, text)?,
+        Request::Follow(seen) => looker.show_value(seen),
+        Request::Unfold(path) => looker.unfold(path),
         Request::MemoryBack => looker.back(),
         _ => {}
     }
@@ -182,6 +185,9 @@ fn go(timeline: &mut Timeline, to: &Move) -> Went {
                 found(timeline.reverse_continue(&points)?, "no breakpoint or watchpoint was met before")
             }
         },
+        Move::When(text, true) => asked(go_to_when(timeline, text, true), "it does not become true any more"),
+        Move::When(text, false) => asked(go_to_when(timeline, text, false), "it has not become true before"),
+        Move::Change(register) => asked(go_to_change(timeline, register), "it has not changed before"),
         Move::Writer(low, high) => to_writer(timeline, *low, *high),
     }
 }
@@ -206,6 +212,16 @@ fn found(found: Found, nothing: &str) -> Went {
         Found::Met(_) => None,
         Found::Nothing => Some(nothing.to_owned()),
     })
+}
+
+/// A question has no sentence of several lines here.
+fn asked(gone: Result<Found, QuestionError>, nothing: &str) -> Went {
+    match gone {
+        Ok(gone) => found(gone, nothing),
+        Err(QuestionError::Travel(error)) => Err(error),
+        Err(QuestionError::Condition(error)) => Ok(Some(format!("{}; {}", error.message, error.help))),
+        Err(error) => Ok(Some(error.to_string())),
+    }
 }
 
 /// What may have written to memory beside instructions that use its address.

@@ -7,10 +7,11 @@ mod parse;
 mod tokens;
 
 use trapline_emu::Core;
-use trapline_interposer::processor_register;
-use trapline_rpn::{Reg, RegRow, Shape};
+use trapline_rpn::RegRow;
 
 pub use parse::{Names, parse};
+
+use crate::session::registers;
 
 /// Why a text is not a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,7 +155,7 @@ impl Condition {
     fn value(&self, core: &Core) -> Option<u64> {
         match self {
             Self::Number(number) => Some(*number),
-            Self::Register(row) => register(core, row),
+            Self::Register(row) => registers::word(core, row),
             Self::Memory { bytes, signed, at } => {
                 let mut read = [0; 8];
                 core.peek(at.value(core)?, read.get_mut(..*bytes)?).ok()?;
@@ -178,19 +179,4 @@ impl Condition {
             },
         }
     }
-}
-
-/// A register that a condition may name.
-fn register(core: &Core, row: &RegRow) -> Option<u64> {
-    let value = processor_register(core, row.reg)?;
-    Some(if row.shape == Shape::Low32 { value & 0xffff_ffff } else { value })
-}
-
-/// Whether a condition may name this register.
-fn is_a_word(row: &RegRow) -> bool {
-    let general = row.reg.gpr_number().is_some() || row.reg.is_segment();
-    let control = matches!(row.reg, Reg::Cr0 | Reg::Cr2 | Reg::Cr3 | Reg::Cr4 | Reg::Efer);
-    let debug = matches!(row.reg, Reg::Dr0 | Reg::Dr1 | Reg::Dr2 | Reg::Dr3 | Reg::Dr6 | Reg::Dr7);
-    let other = matches!(row.reg, Reg::Flags | Reg::Ip | Reg::Tr | Reg::Ldtr | Reg::FsBase | Reg::GsBase);
-    general || control || debug || other
 }

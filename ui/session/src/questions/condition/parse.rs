@@ -10,8 +10,9 @@ use trapline_emu::symbols::Ambiguous;
 use trapline_rpn::by_name;
 
 use super::tokens::{FORM, Kind, Token, tokens};
-use super::{Condition, ConditionError, Infix, Prefix, is_a_word};
+use super::{Condition, ConditionError, Infix, Prefix};
 use crate::numbers::count;
+use crate::session::registers::is_a_word;
 
 /// Most characters of a condition.
 const LONGEST: usize = 4096;
