@@ -6,7 +6,7 @@ pub fn near_miss<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option
     if name.len() > 64 {
         return None;
     }
-    let (own, name) = (name, name.to_ascii_lowercase());
+    let name = name.to_ascii_lowercase();
     let (length, letters) = length_and_letters(&name);
     let allowed: u32 = match length {
         0..=2 => 1,
@@ -22,7 +22,7 @@ pub fn near_miss<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option
             && (letters & !its_letters).count_ones() <= allowed
     };
     known
-        .filter(|k| *k != own && may_be_near(k))
+        .filter(|k| may_be_near(k))
         .map(|k| (strsim::damerau_levenshtein(&name, &k.to_ascii_lowercase()), k))
         .filter(|(d, k)| *d <= allowed as usize && *d < k.chars().count())
         .min_by_key(|(d, _)| *d)

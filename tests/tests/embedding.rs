@@ -86,7 +86,7 @@ fn a_program_takes_what_d_prints_and_counts_as_values() {
     let most = &sizes.last().unwrap()["max"];
     let line = format!("@sizes: {all} values, all at most Some({most})\n");
     assert!(ran.out.contains(&line) && all > 10, "{line}{}", ran.out);
-    assert!(ran.out.contains("\"fork by init\" has the value \"init\""), "{}", ran.out);
+    assert!(ran.out.contains("\"fork by appln\\n\" has the value \"appln\""), "{}", ran.out);
 }
 
 #[test]

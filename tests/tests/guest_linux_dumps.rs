@@ -256,7 +256,7 @@ const EXPRESSIONS: [&str; 32] = [
 fn expressions_are_what_gdb_reads(flavour: &str) {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
-    let session = booted(here, &Linux::of(flavour).unwrap());
+    let session = booted(here, Linux::of(flavour).unwrap());
     write(&session, &here.join("vmcore"), Compression::None);
     std::fs::write(here.join("vmlinux"), &session.target().image().plan().image).unwrap();
     let header = tool(here, "pahole", &["-F", "btf", "--compile", "vmlinux"]);

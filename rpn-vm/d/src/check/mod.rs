@@ -32,6 +32,9 @@ struct Done {
     aggregated: bool,
 }
 
+/// The value of a register by its name.
+pub(crate) type Registers<'a> = &'a dyn Fn(&str) -> Option<u64>;
+
 /// Checks a program, piece by piece.
 pub(crate) struct Checker<'a> {
     pub types: &'a mut TypeTable,
@@ -49,7 +52,7 @@ pub(crate) struct Checker<'a> {
     /// One branch of the last conditional is an address from `alloca()`, and the other is not.
     mixed: bool,
     /// The registers, where a text is no program: a plain name may be that of one, or a symbol of the guest.
-    pub registers: Option<&'a dyn Fn(&str) -> Option<u64>>,
+    pub registers: Option<Registers<'a>>,
 }
 
 impl<'a> Checker<'a> {

@@ -1,6 +1,6 @@
 //! Names: variables, built-in ones, enumerators, inlines, symbols of the guest; translators.
 
-use super::Checker;
+use super::{Checker, Registers};
 use crate::ast::{Expr, TypeName};
 use crate::error::{Error, Pos, Result};
 use crate::library;
@@ -137,12 +137,7 @@ impl Checker<'_> {
     }
 
     /// A symbol without a backquote, of which no type need be known; or a register.
-    fn looked_up(
-        &mut self,
-        name: &str,
-        registers: &dyn Fn(&str) -> Option<u64>,
-        pos: Pos,
-    ) -> Result<Option<Node>> {
+    fn looked_up(&mut self, name: &str, registers: Registers<'_>, pos: Pos) -> Result<Option<Node>> {
         let found = self.types.imports.guest.symbol(None, name);
         let found = found.map_err(|ambiguous| {
             pos.error("D_IDENT_AMBIG", format!("{ambiguous}; use one of these addresses"))

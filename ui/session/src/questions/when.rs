@@ -119,7 +119,7 @@ pub fn when(guest: &Guest, recording: &Recording, text: &str, span: Span) -> Res
 pub fn go_to_when(timeline: &mut Timeline, text: &str, forwards: bool) -> Result<Found, QuestionError> {
     let condition = condition::parse(text, &Known(timeline.session()))?;
     let holds = |session: &Session| condition.holds(session.core());
-    Ok(timeline.to_state(forwards, &holds, &|before, now| now && !before)?)
+    Ok(timeline.go_to_state(forwards, &holds, &|before, now| now && !before)?)
 }
 
 /// Goes back to right after the last change of a register.
@@ -136,7 +136,7 @@ pub fn go_to_change(timeline: &mut Timeline, register: &str) -> Result<Found, Qu
         );
         return Err(QuestionError::Place(sentence));
     }
-    Ok(timeline.to_state(false, &value, &|before, now| before != now)?)
+    Ok(timeline.go_to_state(false, &value, &|before, now| before != now)?)
 }
 
 /// The names that conditions may use for a guest.

@@ -79,7 +79,7 @@ impl Timeline {
     ///
     /// # Errors
     /// The run is not the one that was recorded, or the search was cancelled.
-    pub(crate) fn to_state<T: Copy>(
+    pub(crate) fn go_to_state<T: Copy>(
         &mut self,
         forwards: bool,
         mark: &dyn Fn(&Session) -> T,
