@@ -49,7 +49,9 @@ STRIP ?= strip
 install:
 	@scripts/install "$(BUILT)" "$(DESTDIR)$(PREFIX)" "$(STRIP)"
 
-demo: build
+# It builds what `make build` does: of another set of packages, Cargo would compile many a second time.
+demo: bootstrap
+	@$(CARGO) build --release --quiet --workspace
 	@"$(BUILT)/trapline" demo
 
 # nextest with the tests of an expression (1), its times under a name (2), and its options (3); where it is not installed,

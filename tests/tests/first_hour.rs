@@ -21,11 +21,10 @@ fn script(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Cargo with all that is needed built already: `cargo run .. -- ARGS` puts the program where a build puts it, and runs it.
+/// Cargo with all that is needed built already: `cargo build` puts the program where a build puts it.
 fn cargo(program: &Path) -> String {
     format!(
-        "#!/bin/sh\n[ \"$1\" = run ] || exit 2\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nmkdir -p target/release\n\
-         ln -sf {0} target/release/\nexec {0} \"$@\"\n",
+        "#!/bin/sh\n[ \"$1\" = build ] || exit 2\nmkdir -p target/release\nln -sf {} target/release/\n",
         program.display()
     )
 }
