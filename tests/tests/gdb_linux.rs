@@ -8,7 +8,6 @@ use std::sync::atomic::AtomicBool;
 use crate::cli::{binary, finish, patient};
 use crate::gdb::{gdb, linux, told};
 use crate::guest_linux_pid::GUEST;
-use crate::guest_linux_virtio::with_dependencies;
 use crate::patience::until;
 use trapline_gdb::{Debuggee, Gone, NoCommands, framed, serve};
 use trapline_providers::TargetProcess;
@@ -130,60 +129,6 @@ end
     assert_eq!(lines("linux"), told, "{out}");
     assert_ne!(told[0], told[1], "it was loaded at one place: {out}");
     assert_eq!(lines("left"), [("False", "True")], "{out}");
-}
-
-/// A watchpoint on a buffer stops where the disk has written it, both ways. The bytes are those of the disk; the driver says
-/// where it wants them, and of which sector (virtio 1.2, section 5.2.6).
-#[test]
-fn guest_linux_watch_stops_where_a_device_writes() {
-    let folder = tempfile::tempdir().unwrap();
-    let disk: Vec<u8> = (0..256 * 512_u32).map(|n| (1 + n / 512 + n % 512) as u8 | 1).collect();
-    let path = folder.path().join("disk");
-    std::fs::write(&path, &disk).unwrap();
-    let modules = with_dependencies(Linux::of("cloud-amd64").unwrap(), &["virtio_pci", "virtio_blk"]);
-    let script: String = modules.iter().map(|module| format!("insmod /{module}.ko\n")).collect();
-    let modules: Vec<&str> = modules.iter().map(String::as_str).collect();
-    let guest = scripted(folder.path(), &modules, &format!("{script}sleep 1000\n"));
-    let out = gdb(
-        &format!("{guest} --disk {}", path.display()),
-        r#"
-set breakpoint pending on
-break virtqueue_add_sgs
-python
-def icount(): return int(monitor('info').split()[1])
-def word(at, size=8): return int.from_bytes(gdb.selected_inferior().read_memory(at, size).tobytes(), 'little')
-def buffer(entry):
-    page = (word(entry) & ~3) - 0xffffea0000000000
-    return 0xffff888000000000 + (page // 64 << 12) + word(entry + 8, 4)
-# A read has one part that the device reads, and two that it writes.
-while True:
-    quiet('continue')
-    if [value(count) & 0xffffffff for count in ['$rdx', '$rcx']] == [1, 2]: break
-head, data = [buffer(word(value('$rsi') + n)) for n in [0, 8]]
-asked, old = icount(), word(data)
-print('sector', word(head + 8))
-quiet('delete')
-quiet('watch *(unsigned long*)%#x' % data)
-quiet('continue')
-there = icount()
-print('read', *word(data).to_bytes(8, 'little'))
-quiet('reverse-stepi')
-print('before', word(data) == old)
-quiet('continue')
-print('again', icount() == there, word(data) != old)
-quiet('stepi 1000')
-quiet('reverse-continue')
-print('back', there - icount() <= 1, word(data) == old)
-quiet('reverse-continue')
-print('no other', icount() < asked)
-end
-"#,
-    );
-    let sector: usize = told(&out, "sector").parse().unwrap();
-    let bytes: Vec<String> = disk[512 * sector..][..8].iter().map(u8::to_string).collect();
-    assert_eq!(told(&out, "read"), bytes.join(" "), "{out}");
-    assert_eq!((told(&out, "before"), told(&out, "again")), ("True", "True True"), "{out}");
-    assert_eq!((told(&out, "back"), told(&out, "no other")), ("True True", "True"), "{out}");
 }
 
 /// gdb 13 and later keep libraries apart by the number of their list in the dynamic linker.

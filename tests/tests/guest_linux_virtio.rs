@@ -13,7 +13,7 @@ const BEGIN: &str = "virtio: begin";
 const LONG: usize = 200;
 
 /// These modules of a kernel, each after what it needs. What is built into the kernel is left out.
-pub fn with_dependencies(linux: &Linux, modules: &[&str]) -> Vec<String> {
+fn with_dependencies(linux: &Linux, modules: &[&str]) -> Vec<String> {
     let table = guest(&format!("modules-{}/modules.dep", linux.flavour));
     let table = std::fs::read_to_string(table).unwrap();
     let mut all: Vec<String> = Vec::new();

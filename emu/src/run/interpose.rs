@@ -97,12 +97,6 @@ pub trait TrapInterposer {
         let _ = (core, hit);
     }
 
-    /// A device has written into the range of the watch `id` by itself (DMA), between two instructions or while the processor
-    /// was halted. The state is that after it.
-    fn device_wrote(&mut self, core: &mut Core, id: u32) {
-        let _ = (core, id);
-    }
-
     /// A displaced instruction that runs in a slot, in line or stepped has faulted instead of completing. Completion is
     /// reported for stepped instructions alone; for others the next `trap` or [`TrapInterposer::settled`] implies it.
     fn faulted(&mut self, core: &mut Core) {

@@ -10,34 +10,11 @@
 //! Invariant: a read of a device changes its state by at most an error bit that a second read sets again, so that a
 //! restarted instruction reads the same.
 
-use std::ops::Range;
-
 use crate::cpu::outcome::Accesses;
-use crate::devices::virtio::Memory;
 use crate::mmu::{Access, Translation};
-use crate::ram::{PAGE, Ram};
+use crate::ram::PAGE;
 use crate::run::step::{DeviceAccess, Permit};
 use crate::run::{Core, Refusal, VOID_PADDR};
-
-/// Memory that notes what devices write to it, as physical addresses.
-struct Noting<'a> {
-    ram: &'a mut Ram,
-    written: Vec<Range<u64>>,
-}
-
-impl Memory for Noting<'_> {
-    fn read(&self, paddr: u64, to: &mut [u8]) -> bool {
-        self.ram.read(paddr, to)
-    }
-
-    fn write(&mut self, paddr: u64, from: &[u8]) -> bool {
-        let wrote = self.ram.write(paddr, from);
-        if wrote {
-            self.written.push(paddr..paddr.saturating_add(from.len() as u64));
-        }
-        wrote
-    }
-}
 
 impl Core {
     /// Grants a page of a device to the instruction that is being stepped; refuses it to all others.
@@ -117,19 +94,9 @@ impl Core {
     /// Does the devices' memory transfers that are due at `now`.
     #[cold]
     pub(crate) fn device_dma(&mut self, now: u64) {
-        let written = if self.watches.any_data() {
-            let mut noting = Noting { ram: &mut self.cpu.ram, written: Vec::new() };
-            self.cpu.platform.dma(&mut noting, now);
-            noting.written
-        } else {
-            self.cpu.platform.dma(&mut self.cpu.ram, now);
-            Vec::new()
-        };
+        self.cpu.platform.dma(&mut self.cpu.ram, now);
         self.cpu.drain_touched_code();
         self.cpu.pass_output_on();
-        if !written.is_empty() {
-            self.tell_device_wrote(&written);
-        }
         self.stop_at_text();
     }
 }

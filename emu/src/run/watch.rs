@@ -9,8 +9,6 @@
 //! Invariant: outside of a step of [`Core::step_watched`] no TLB entry of the engine lets an access of a watched kind
 //! through to a page with a watched byte.
 
-use std::ops::Range;
-
 use super::Core;
 use super::interpose::{Trap, Verdict};
 use super::step::Permit;
@@ -26,8 +24,6 @@ use crate::ram::PAGE;
 
 /// A watch over more pages than this flushes the engine's TLB instead of dropping entries.
 const FEW_PAGES: u64 = 16;
-/// A watch over more pages than this does not see devices: each page is looked up at each transfer.
-const MOST_PAGES: u64 = 1 << 12;
 
 /// All watches.
 #[derive(Default)]
@@ -469,30 +465,6 @@ impl Core {
         hits.sort_by_key(|hit| hit.id);
         for hit in &hits {
             self.with_interposer(|i, core| i.delivered(core, hit));
-        }
-    }
-
-    /// Reports the watches of memory that devices have written: at these physical addresses, which the watched addresses now
-    /// have. The state is that after it.
-    #[cold]
-    pub(crate) fn tell_device_wrote(&mut self, written: &[Range<u64>]) {
-        let page = |at: u64| at & !(PAGE - 1);
-        let is_written = |watch: &Watch| {
-            if (watch.high - watch.low) / PAGE > MOST_PAGES {
-                return false;
-            }
-            (page(watch.low)..=page(watch.high)).step_by(PAGE as usize).any(|page| {
-                let Some(found) = self.cpu.peek_translate(page, Access::Read, false) else { return false };
-                let end = watch.high.min(page | (PAGE - 1)) - page;
-                let (low, high) = (found.paddr + watch.low.saturating_sub(page), found.paddr + end);
-                written.iter().any(|range| range.start <= high && low < range.end)
-            })
-        };
-        let of = |(id, watch): &(u32, Watch)| is_written(watch).then_some(*id);
-        let mut ids: Vec<u32> = self.watches.data.iter().filter_map(of).collect();
-        ids.sort_unstable();
-        for id in ids {
-            self.with_interposer(|i, core| i.device_wrote(core, id));
         }
     }
 

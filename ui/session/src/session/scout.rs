@@ -87,7 +87,7 @@ pub struct Search {
     before: Option<Moment>,
     /// Accesses at that moment count: they are those of the instruction before it.
     last_access: bool,
-    /// Whether what the delivery of an exception or interrupt stores, or a device, is an access.
+    /// Whether what the delivery of an exception or interrupt stores is an access.
     deliveries: bool,
     /// Whether the first match is sufficient.
     first: bool,
@@ -390,15 +390,6 @@ impl TrapInterposer for Scout<'_, '_> {
         let Some((search, point)) = self.point_of(hit.id) else { return };
         if search.deliveries && matches!(search.points.get(point), Some(StopPoint::Watch(_))) {
             search.tell(core, point, Some(hit));
-            search.met(core, point);
-        }
-    }
-
-    fn device_wrote(&mut self, core: &mut Core, id: u32) {
-        let Some((search, point)) = self.point_of(id) else { return };
-        // A witness asks for the instruction, and there is none.
-        let wanted = search.deliveries && search.witness.is_none();
-        if wanted && matches!(search.points.get(point), Some(StopPoint::Watch(_))) {
             search.met(core, point);
         }
     }
