@@ -53,34 +53,6 @@ fn build(folder: &Path) -> Result<PathBuf, String> {
     if is_current(&program, &folder.join("trapline.d")) {
         return Ok(program);
     }
-    cargo(folder, |_| ())?;
-    Ok(program)
-}
-
-/// The program with musl in the place of glibc, built from the sources as they are: minutes, the first time.
-///
-/// # Errors
-/// A sentence, when it cannot be built.
-pub fn musl() -> Result<PathBuf, String> {
-    const TARGET: &str = "x86_64-unknown-linux-musl";
-    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let built = || {
-        let folder = folder()?;
-        cargo(&folder, |build| {
-            // The engine includes headers of Linux, which Debian has beside those of glibc alone.
-            let headers = "-idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu";
-            build.args(["--target", TARGET]).env("CC_x86_64_unknown_linux_musl", "musl-gcc");
-            build.env("CFLAGS_x86_64_unknown_linux_musl", headers);
-        })
-        .map_err(|error| format!("{error}\nIt needs: rustup target add {TARGET}"))?;
-        let profile = folder.file_name().unwrap_or_default();
-        Ok(folder.with_file_name(TARGET).join(profile).join("trapline"))
-    };
-    BUILT.get_or_init(built).clone()
-}
-
-/// Builds the program with the profile of this folder.
-fn cargo(folder: &Path, options: impl FnOnce(&mut Command)) -> Result<(), String> {
     let profile = match folder.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
         Some(name) => name,
@@ -89,12 +61,15 @@ fn cargo(folder: &Path, options: impl FnOnce(&mut Command)) -> Result<(), String
     let mut build = Command::new(cargo);
     build.args(["build", "--quiet", "--package", "trapline", "--profile", profile, "--target-dir"]);
     build.arg(folder.parent().unwrap_or(folder)).current_dir(root());
-    options(&mut build);
     let done = build.output().map_err(|error| format!("cargo build: {error}"))?;
     if !done.status.success() {
-        return Err(format!("trapline cannot be built: {}", String::from_utf8_lossy(&done.stderr)));
+        return Err(format!(
+            "{} cannot be built: {}",
+            program.display(),
+            String::from_utf8_lossy(&done.stderr)
+        ));
     }
-    Ok(())
+    Ok(program)
 }
 
 /// Whether a program is at least as new as every file that Cargo's dependency list names.

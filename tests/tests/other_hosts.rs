@@ -1,5 +1,5 @@
 //! The same output on other hosts: `trapline` on CPUs that qemu's user mode emulates, and with other choices of the C library
-//! among its functions, and with another C library. On them, the engine generates other instructions, and the library copies, compares and computes in
+//! among its functions. On them, the engine generates other instructions, and the library copies, compares and computes in
 //! other ways.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -16,8 +16,6 @@ enum Host {
     Cpu(&'static str),
     /// glibc without the functions for these features of the CPU.
     Without(&'static str),
-    /// Another C library.
-    Musl,
 }
 
 const NEHALEM: Host = Host::Cpu("Nehalem");
@@ -47,7 +45,6 @@ impl Host {
                 command.env(name, value);
                 command
             }
-            Self::Musl => patient(trapline_tests::built::musl().unwrap_or_else(|error| panic!("{error}"))),
         }
     }
 
@@ -123,17 +120,6 @@ fn linux(host: Host, kernel: &str, initrd: &str, instructions: &str) {
     let run = ["run", &kernel, "--initrd", &initrd, "--limit-insns", instructions, "--digest"];
     let probes = ["-n", "fbt::*alloc_pages*:entry", "-n", "fbt::vfs_*:return", "-f", "json"];
     host.is_the_same(124, &[&run[..], &probes].concat());
-}
-
-/// The C library has the functions that copy, compare, sort and allocate, and those of mathematics.
-#[test]
-fn guest_linux_and_the_recordings_are_the_same_with_musl_at_length() {
-    for guest in ["ia32", "x86_64"] {
-        Host::Musl.is_the_same(0, &["demo", "--manual", guest]);
-    }
-    the_recordings_are_verified(&[Host::Musl]);
-    linux(Host::Musl, "linux-cloud-amd64", "initramfs-amd64", "1000000000");
-    linux(Host::Musl, "linux-686", "initramfs-i386", "1000000000");
 }
 
 #[test]
