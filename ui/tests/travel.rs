@@ -107,7 +107,7 @@ fn a_command_that_is_written_wrongly_is_told_with_its_form() {
         ("into it\n", "`into it` is not understood; write into hit"),
         ("out of\n", "`out of` is not understood; write out"),
         ("where now\n", "`where now` is not understood; write where"),
-        ("back to call\n", "write back [N], back op [N], or back to caller"),
+        ("back to call\n", "write back [N], back op [N], back to caller, or back to change of REGISTER"),
         ("examine nothing+1 4\n", "the kernel has no symbol `nothing`"),
     ] {
         let (code, _, err) = trapline(folder, &["replay", "r.tlr", "-q", "--at", "1M"], line);
@@ -233,4 +233,37 @@ fn within_a_hit_one_goes_by_operation() {
     let (code, _, err) = trapline(folder, &["replay", "r.tlr", "-q", "--to", "hit:2.3"], "");
     assert_eq!(code, Some(2), "{err}");
     assert!(err.contains("hit:2.3 is within a hit, where a replay does not stop"), "{err}");
+}
+
+/// As `--when` finds them, and as one more state: after the event that makes the condition true.
+#[test]
+fn conditions_are_met_where_the_question_finds_them_and_expressions_are_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let record = ["record", "embedded:ia32", "-q", "-o", "r.tlr", "--limit-insns", "600K"];
+    assert_eq!(trapline(folder, &record, "").0, Some(124));
+    let condition = "eax == 7 && ecx > 3";
+    let first_number = |text: &str| -> u64 {
+        text.split_whitespace().find_map(|word| word.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+    };
+    let asked = |more: &[&str]| {
+        let question = [&["replay", "r.tlr", "-q", "--when", condition][..], more].concat();
+        let (_, out, err) = trapline(folder, &question, "");
+        first_number(out.lines().last().unwrap_or_else(|| panic!("{err}")))
+    };
+    let gone = |line: &str| {
+        let (code, out, err) = trapline(folder, &["replay", "r.tlr", "-q", "--at", "400000"], line);
+        assert_eq!(code, Some(0), "{err}");
+        out
+    };
+    let before = asked(&["--to", "400000", "--last", "1"]);
+    assert_eq!(first_number(&gone(&format!("reverse when {condition}\n"))), before + 1);
+    let after = asked(&["--from", "400000", "--first"]);
+    assert_eq!(first_number(&gone(&format!("continue when {condition}\n"))), after + 1);
+    // The instruction before the place that is found has changed the register.
+    let changed = gone("back to change of eax\nprint eax\nback\nprint eax\n");
+    let values: Vec<&str> = changed.lines().filter(|line| line.starts_with("eax = ")).collect();
+    assert!(values.len() == 2 && values[0] != values[1], "{changed}");
+    let shown = gone("print *(int *)esp\nprint sizeof (long) * 2\n");
+    assert!(shown.contains("  int at 0x") && shown.ends_with("sizeof (long) * 2 = 0x8\n"), "{shown}");
 }
