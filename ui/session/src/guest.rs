@@ -595,7 +595,9 @@ impl Guest {
     /// Memory is too small, a disk cannot be read, or the parts do not fit together.
     pub fn machine(&self) -> Result<Machine, GuestError> {
         let model = self.cpu();
-        if model == CpuModel::Ia32 && self.target.image().plan().width == FileWidth::Bits64 {
+        let plan = self.target.image().plan();
+        // Code in a file of 32 bits may look first whether the CPU has long mode.
+        if model == CpuModel::Ia32 && plan.width == FileWidth::Bits64 && !plan.is_wide_in_narrow_file() {
             return Err(GuestError::NeedsLongMode(self.name.clone()));
         }
         let devices = self.hardware.devices(self.platform())?;
