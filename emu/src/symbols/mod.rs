@@ -409,7 +409,6 @@ impl Symbols {
             .by_name
             .iter()
             .map(|index| self.name_of(*index))
-            .filter(|candidate| *candidate != name)
             .filter_map(|candidate| Some((distance(&wanted, candidate, allowed)?, candidate)))
             .collect();
         near.sort_unstable();

@@ -20,7 +20,7 @@ pub fn note(app: &App) -> String {
         None => format!(" {:#x}", scene.memory_at.wrapping_add(app.selected.byte as u64)),
     };
     let expression = scene.expression.as_ref().filter(|text| !text.starts_with("0x"));
-    expression.map_or(what.clone(), |text| format!(" {} ={what}, read at {}", printable(text), scene.at))
+    expression.map_or(what.clone(), |text| format!("{what} = {}, read at {}", printable(text), scene.at))
 }
 
 /// The lines, and the selected one. A star follows what the last move has changed.
