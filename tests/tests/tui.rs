@@ -394,7 +394,7 @@ fn guest_gnumach_memory_is_shown_by_type_and_source_lines_are_shown() {
     terminal.press("]");
     terminal.shows("hit 1 ");
     terminal.shows(&format!("│{line:>6}  source line {line};"));
-    terminal.press("x((struct kmem_cache *)vm_map_entry_cache)\r");
+    terminal.press("x((struct kmem_cache *)&vm_map_entry_cache)\r");
     terminal.shows("4 Memory struct kmem_cache ");
     terminal.press("z");
     let shown = terminal.shows_that("all members", |shown| {
