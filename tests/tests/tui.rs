@@ -379,7 +379,7 @@ fn source_of(function: &str) -> (String, u32) {
 }
 
 #[test]
-fn guest_gnumach_source_lines_are_shown() {
+fn guest_gnumach_memory_is_shown_by_type_and_source_lines_are_shown() {
     trapline_tests::turns::take().unwrap();
     let (file, line) = source_of("kmem_cache_alloc");
     let (from, name) = file.rsplit_once('/').unwrap();
@@ -394,6 +394,17 @@ fn guest_gnumach_source_lines_are_shown() {
     terminal.press("]");
     terminal.shows("hit 1 ");
     terminal.shows(&format!("│{line:>6}  source line {line};"));
+    terminal.press("x((struct kmem_cache *)&vm_map_entry_cache)\r");
+    terminal.shows("4 Memory struct kmem_cache ");
+    terminal.press("z");
+    let shown = terminal.shows_that("all members", |shown| {
+        shown.contains(".slab_size") && !shown.contains("3 Registers") && !shown.contains("  going ")
+    });
+    assert!(shown.contains("4096 0x1000  size_t"), "{shown}");
+    terminal.press("j\r");
+    terminal.shows("4 Memory struct list ");
+    terminal.press("\x7f");
+    terminal.shows_that(&shown, |now| now == shown);
     terminal.press("q");
     assert_eq!(terminal.end().0, Some(0));
 }

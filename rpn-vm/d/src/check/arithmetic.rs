@@ -448,7 +448,8 @@ impl Checker<'_> {
         let node = self.expr(operand)?;
         let dynamic = || Err(pos.error("D_ADDROF_VAR", "cannot take address of dynamic variable"));
         let variable = match &operand.kind {
-            crate::ast::ExprKind::Name(name) => !name.contains('`'),
+            // Without a program, a plain name is a symbol of the guest.
+            crate::ast::ExprKind::Name(name) => !name.contains('`') && self.registers.is_none(),
             kind => matches!(kind, crate::ast::ExprKind::Scoped { .. }),
         };
         match node.kind {
