@@ -132,7 +132,9 @@ pub struct LoadPlan {
     pub sections: Vec<SectionRange>,
 }
 
-/// Instructions between the one that loads ECX and WRMSR, at most.
+/// `mov ecx, 0xc0000080`: the number of IA32_EFER.
+const LOADS_EFER: &[u8] = b"\xb9\x80\x00\x00\xc0";
+/// Instructions between that one and WRMSR, at most.
 const UP_TO_WRMSR: usize = 16;
 
 /// Whether this code sets bit 8 of EAX before WRMSR.
@@ -174,8 +176,7 @@ impl LoadPlan {
     /// True if the kernel may need a CPU that has long mode: it is a 64-bit file, or its code loads the number of the MSR
     /// that enables that mode, IA32_EFER, into ECX or pushes it. Linux for 32 bits asks CPUID first and stays where it is.
     pub fn may_enter_long_mode(&self) -> bool {
-        /// `mov ecx, 0xc0000080` and `push 0xc0000080`.
-        const NAMES_EFER: [&[u8]; 2] = [b"\xb9\x80\x00\x00\xc0", b"\x68\x80\x00\x00\xc0"];
+        const NAMES_EFER: [&[u8]; 2] = [LOADS_EFER, b"\x68\x80\x00\x00\xc0"];
         if self.width == Width::Bits64 || self.linux.is_some() {
             return self.width == Width::Bits64;
         }
@@ -187,9 +188,8 @@ impl LoadPlan {
     /// True if the code enables long mode: it loads the number of IA32_EFER into ECX, and sets LME before WRMSR. A kernel for 64 bits may
     /// come in a file of 32 bits, because Multiboot loads no other.
     pub(super) fn enables_long_mode(&self) -> bool {
-        const LOADS_ECX: &[u8] = b"\xb9\x80\x00\x00\xc0";
         self.segments.iter().map(|segment| self.segment_bytes(segment)).any(|bytes| {
-            let mut places = memchr::memmem::find_iter(bytes, LOADS_ECX);
+            let mut places = memchr::memmem::find_iter(bytes, LOADS_EFER);
             places.any(|at| sets_lme(bytes.get(at..).unwrap_or_default()))
         })
     }

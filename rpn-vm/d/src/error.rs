@@ -60,6 +60,13 @@ const GRAMMAR: &[(&str, &str)] = &[
 ];
 
 impl Error {
+    /// What is wrong and what to write, in one line without the place: for a text that is one line itself.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let help = self.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
+        format!("{}{help}", self.message)
+    }
+
     /// The same, with what to write.
     #[must_use]
     pub(crate) fn help(self, text: impl Into<Box<str>>) -> Self {

@@ -99,27 +99,27 @@ impl Inspector {
             }
             _ => None,
         };
-        let target = types.target(node.ty);
-        // A pointer in memory is a value; where it leads to a struct, that is what was asked for.
-        let leads = target.filter(|to| place.is_none() || types.composite(*to).is_some());
-        if let (Some(to), address) = (leads, evaluation.address(&node)?)
-            && (place.is_none() || address != 0)
-        {
-            let is_text = types.is_char_pointer(node.ty);
-            let untyped = is_text || matches!(types.kind(to), Kind::Void | Kind::Function { .. });
-            let value = Found::Value(Seen { ty: to, address, bits: None });
-            self.compiler.types.settle(to);
-            let types = &self.compiler.types;
-            if types.composite(to).is_some_and(|sou| sou.members.is_none()) {
+        let value = evaluation.address(&node)?;
+        let Some(to) = types.target(node.ty) else {
+            return Ok(place.map_or(Found::Bytes(value), Found::Value));
+        };
+        let is_text = types.is_char_pointer(node.ty);
+        self.compiler.types.settle(to);
+        let types = &self.compiler.types;
+        let is_declared = types.composite(to).map(|sou| sou.members.is_some());
+        match (place, is_declared) {
+            // A pointer in memory is a value; where it leads to a struct, that is what was asked for.
+            (Some(seen), None | Some(false)) => Ok(Found::Value(seen)),
+            (Some(seen), _) if value == 0 => Ok(Found::Value(seen)),
+            (None, Some(false)) => {
                 let sentence =
                     format!("the guest has no type `{}`; types are from BTF or DWARF", types.name(to));
-                return Err(node.pos.error("D_OP_INCOMPLETE", sentence));
+                Err(node.pos.error("D_OP_INCOMPLETE", sentence))
             }
-            return Ok(if untyped { Found::Bytes(address) } else { value });
-        }
-        match place {
-            Some(seen) => Ok(Found::Value(seen)),
-            None => evaluation.address(&node).map(Found::Bytes),
+            _ if is_text || matches!(types.kind(to), Kind::Void | Kind::Function { .. }) => {
+                Ok(Found::Bytes(value))
+            }
+            _ => Ok(Found::Value(Seen { ty: to, address: value, bits: None })),
         }
     }
 

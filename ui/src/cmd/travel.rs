@@ -204,10 +204,7 @@ fn print(timeline: &mut Timeline, words: &[&str]) -> Result<Option<Done>, Failur
     if words.is_empty() {
         return Ok(None);
     }
-    let printed = timeline.print(&words.join(" ")).map_err(|error| {
-        let help = error.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
-        usage(format!("{}{help}", error.message))
-    });
+    let printed = timeline.print(&words.join(" ")).map_err(|error| usage(error.sentence()));
     printed.map(|reply| Some(Done::Shown(vec![reply])))
 }
 

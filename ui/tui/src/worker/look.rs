@@ -6,7 +6,7 @@ use std::sync::Arc;
 use trapline_emu::{Core, Seg};
 use trapline_interposer::Way;
 use trapline_providers::{Disassembly, disassemble};
-use trapline_session::trapline_d::{self, Found, Inspector, Seen};
+use trapline_session::trapline_d::{Found, Inspector, Seen};
 use trapline_session::{
     CodePointer, Command, How, Operation, Reply, Row, Session, Timeline, Wanted, inspector,
 };
@@ -121,7 +121,7 @@ impl Looker {
     /// # Errors
     /// A sentence: it names nothing here.
     pub fn show_expression(&mut self, timeline: &Timeline, text: String) -> Result<(), String> {
-        self.inspector(timeline.session()).evaluate(&text, timeline).map_err(|error| sentence(&error))?;
+        self.inspector(timeline.session()).evaluate(&text, timeline).map_err(|error| error.sentence())?;
         self.show(What::Expression(text));
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Looker {
             }
             (Ok(Found::Value(_)), None) => {}
             (Err(error), _) => {
-                scene.unknown = Some(sentence(&error));
+                scene.unknown = Some(error.sentence());
                 return;
             }
         }
@@ -256,12 +256,6 @@ impl Looker {
         let function = self.functions.entry(start).or_insert_with(made).clone()?;
         function.0.lines.iter().any(|line| line.address == at).then_some(function)
     }
-}
-
-/// What is wrong with an expression, and what to write.
-fn sentence(error: &trapline_d::Error) -> String {
-    let help = error.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
-    format!("{}{help}", error.message)
 }
 
 /// Appends the instructions from an address on, as they are in memory, while it holds of an address and the number of
