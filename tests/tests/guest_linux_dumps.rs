@@ -259,8 +259,10 @@ fn expressions_are_what_gdb_reads(flavour: &str) {
     let session = booted(here, Linux::of(flavour).unwrap());
     write(&session, &here.join("vmcore"), Compression::None);
     std::fs::write(here.join("vmlinux"), &session.target().image().plan().image).unwrap();
-    let header = tool(here, "pahole", &["-F", "btf", "--compile", "vmlinux"]);
-    std::fs::write(here.join("types.c"), header).unwrap();
+    // Of tags of newer kernels, which are no types, pahole says that it does not know them.
+    let said = tool(here, "pahole", &["-F", "btf", "--compile", "vmlinux"]);
+    let header: Vec<&str> = said.lines().filter(|line| !line.starts_with("BTF: idx: ")).collect();
+    std::fs::write(here.join("types.c"), header.join("\n")).unwrap();
     tool(here, "gcc", &["-g", "-w", "-fno-eliminate-unused-debug-types", "-c", "types.c"]);
     let first =
         session.profile().unwrap().tasks(session.core()).into_iter().find(|task| task.pid == 1).unwrap();
